@@ -1,0 +1,60 @@
+#include <fmt/format.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <csignal>
+#include <exception>
+
+#include "base/error.h"
+#include "base/version.h"
+#include "cli/commands.h"
+
+namespace mhar::cli {
+namespace {
+
+struct Entry {
+  CLI::App* app;
+  Command run;
+};
+
+int main(int argc, char** argv) {
+  CLI::App app{"mhar: train, evaluate and sample Transformers whose residual stream is attention over depth"};
+  app.set_version_flag("--version", version());
+  app.require_subcommand(1);
+  app.set_help_all_flag("--help-all", "Help of every subcommand");
+  std::vector<Entry> entries;
+  for (auto add : {add_data, add_train, add_eval, add_generate, add_info}) {
+    Command run = add(app);
+    entries.push_back({app.get_subcommands([](CLI::App*) { return true; }).back(), std::move(run)});
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? kDone : kBadInput;
+  }
+  for (const auto& entry : entries) {
+    if (entry.app->parsed()) return entry.run();
+  }
+  return kBadInput;
+}
+
+}  // namespace
+}  // namespace mhar::cli
+
+int main(int argc, char** argv) {
+  // A full disk or a closed pipe has to come back as an error with a message, not as a signal.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
+  spdlog::set_default_logger(spdlog::stderr_color_mt("mhar"));
+  spdlog::set_pattern("%H:%M:%S %^%l%$ %v");
+  try {
+    return mhar::cli::main(argc, argv);
+  } catch (const mhar::InputError& error) {
+    fmt::print(stderr, "mhar: {}\n", error.what());
+    return mhar::cli::kBadInput;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "mhar: {}\n", error.what());
+    return mhar::cli::kFault;
+  }
+}

@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+
+#include "kernels/element.h"
+
+namespace mhar::kernels {
+
+/// How a bf16 parameter takes an update: Eq. 28 or Eq. 29 of docs/method.md.
+enum class Rounding { nearest, stochastic };
+
+/// Elements [begin, begin + count) of the flat buffers. Random bits belong to the absolute position, so any way of
+/// cutting a buffer into ranges gives the same result.
+struct AdamwSizes {
+  int64_t begin, count;
+};
+
+/// Base pointers of flat buffers with one element per parameter, and the numbers of one update.
+struct AdamwArguments {
+  void* parameter;
+  const void* gradient;
+  void* moment1;
+  void* moment2;
+  /// Null, or fp32 copies of the parameters: these take the update and the parameter becomes the nearest value of its
+  /// type to them; `rounding` is not used then.
+  float* master = nullptr;
+  Element parameter_type, gradient_type, moment_type;  ///< both moments have one type
+  Rounding rounding = Rounding::nearest;               ///< of bf16 parameters
+  double rate, beta1, beta2, eps, decay;
+  double gradient_scale = 1.0;      ///< the clip factor, Eq. 25
+  double correction1, correction2;  ///< 1 - beta1^t, 1 - beta2^t
+  uint64_t seed = 0, update = 0;    ///< of the stochastic rounding
+};
+
+/// One AdamW update in one pass, Eq. 26 to 29: fp32 arithmetic, the moments used before they are rounded (to nearest)
+/// to their type, one rounding of the parameter. CPU and CUDA give the same bits. Runs on the calling thread; callers
+/// split ranges. The buffers must not overlap.
+void adamw_cpu(const AdamwSizes& sizes, const AdamwArguments& arguments);
+
+/// The same on a cudaStream_t, with device pointers. Returns 0, a cudaError_t of the launch, or not_built_with_cuda.
+int adamw_cuda(const AdamwSizes& sizes, const AdamwArguments& arguments, void* stream);
+
+}  // namespace mhar::kernels

@@ -1,0 +1,50 @@
+#pragma once
+// The arithmetic of one element, shared by the CPU loop and the CUDA kernel. Bit for bit agreement rests on three
+// things: no product is fused with a sum (this folder is compiled with -ffp-contract=off, and the _rn intrinsics are
+// never fused), division and square root are correctly rounded on both sides, and subnormals are kept on both sides.
+#include <cmath>
+
+#include "kernels/adamw/adamw.h"
+#include "kernels/host_device.h"
+
+namespace mhar::kernels {
+
+#ifdef __CUDA_ARCH__
+__device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline float sum(float a, float b) { return __fadd_rn(a, b); }
+__device__ inline float quotient(float a, float b) { return __fdiv_rn(a, b); }
+__device__ inline float root(float a) { return __fsqrt_rn(a); }
+#else
+MHAR_HOST_DEVICE inline float product(float a, float b) { return a * b; }
+MHAR_HOST_DEVICE inline float sum(float a, float b) { return a + b; }
+MHAR_HOST_DEVICE inline float quotient(float a, float b) { return a / b; }
+MHAR_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
+#endif
+
+/// The constants of one update, formed in double (1 - 0.999f in fp32 is off by 1e-5) and rounded once.
+struct AdamwScalars {
+  float keep, step, beta1, rest1, beta2, rest2, root_scale, eps, gradient_scale;
+
+  explicit AdamwScalars(const AdamwArguments& a)
+      : keep(static_cast<float>(1.0 - a.rate * a.decay)),
+        step(static_cast<float>(-a.rate / a.correction1)),
+        beta1(static_cast<float>(a.beta1)),
+        rest1(static_cast<float>(1.0 - a.beta1)),
+        beta2(static_cast<float>(a.beta2)),
+        rest2(static_cast<float>(1.0 - a.beta2)),
+        root_scale(static_cast<float>(1.0 / std::sqrt(a.correction2))),
+        eps(static_cast<float>(a.eps)),
+        gradient_scale(static_cast<float>(a.gradient_scale)) {}
+};
+
+/// Eq. 26 and 27, with the corrections folded into the rate and the root: one division and one root per element.
+MHAR_HOST_DEVICE inline void adamw_update(const AdamwScalars& s, float gradient, float& parameter, float& moment1,
+                                          float& moment2) {
+  const float g = product(gradient, s.gradient_scale);
+  moment1 = sum(product(moment1, s.beta1), product(g, s.rest1));
+  moment2 = sum(product(moment2, s.beta2), product(product(g, g), s.rest2));
+  const float denominator = sum(product(root(moment2), s.root_scale), s.eps);
+  parameter = sum(product(parameter, s.keep), product(s.step, quotient(moment1, denominator)));
+}
+
+}  // namespace mhar::kernels

@@ -1,0 +1,48 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/parameter.h"
+
+namespace mhar {
+
+/// All parameters of a model in one flat buffer, in a fixed order, each starting on a 64-byte boundary (padding is zero
+/// and never stored). The optimizer works on the flat buffers; the model sees named views.
+class Parameters {
+ public:
+  Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at::Device device);
+
+  const std::vector<ParameterSpec>& specs() const { return specs_; }
+  /// The named parameter, a leaf of the autograd graph. Throws std::out_of_range.
+  at::Tensor get(const std::string& name) const { return views_.at(index_.at(name)); }
+  const at::Tensor& view(size_t index) const { return views_[index]; }
+  int64_t offset(size_t index) const { return offsets_[index]; }
+  int64_t count() const { return count_; }  ///< elements, padding left out
+
+  const at::Tensor& flat() const { return flat_; }
+  at::ScalarType type() const { return flat_.scalar_type(); }
+  at::Device device() const { return flat_.device(); }
+
+  /// The part of a flat buffer laid out like flat() that belongs to parameter `index`, in its shape.
+  at::Tensor part(const at::Tensor& buffer, size_t index) const;
+
+  /// A zeroed gradient buffer laid out like flat(); every parameter's .grad is a view of it, so backward adds into it.
+  /// Made on the first call.
+  const at::Tensor& gradient();
+
+  /// Fills in starting values, tensors in their order from one seeded generator: the same values on every device.
+  void initialise(uint64_t seed);
+
+ private:
+  std::vector<ParameterSpec> specs_;
+  std::map<std::string, size_t> index_;
+  std::vector<int64_t> offsets_;
+  std::vector<at::Tensor> views_;
+  at::Tensor flat_, gradient_;
+  int64_t count_ = 0;
+};
+
+}  // namespace mhar

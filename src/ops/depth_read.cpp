@@ -1,0 +1,137 @@
+#include "ops/depth_read.h"
+
+#include <torch/torch.h>
+
+#include "ops/precision.h"
+#include "ops/rms_norm.h"
+#include "ops/shapes.h"
+
+namespace mhar::ops {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// w laid out as a [D, H] matrix that is zero outside each head's own channels: per-head products become one GEMM that
+// reads a source once.
+Tensor head_matrix(const Tensor& key, int64_t heads) {
+  const int64_t channels = key.size(0) / heads;
+  const Tensor mask = at::eye(heads, key.options()).repeat_interleave(channels, 0);
+  return mask.mul_(key.unsqueeze(1));
+}
+
+// a = rho * (w . s) for every source: [N, P, H].
+Tensor logits_of(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& matrix) {
+  const int64_t tokens = values[0].size(0);
+  Tensor logits = at::empty({static_cast<int64_t>(values.size()), tokens, matrix.size(1)}, matrix.options());
+  for (size_t i = 0; i < values.size(); ++i) at::mul_out(logits[i], values[i].mm(matrix), rho[i]);
+  return logits;
+}
+
+Tensor by_head(const Tensor& x, int64_t heads) { return x.view({x.size(0), heads, x.size(1) / heads}); }
+
+struct DepthRead : torch::autograd::Function<DepthRead> {
+  // `rho` is a std::vector on purpose: autograd treats it as a constant (its gradient is part of the sources').
+  static Tensor forward(AutogradContext* context, at::TensorList values, const Tensor& key,
+                        const std::vector<Tensor>& rho, int64_t heads) {
+    const Tensor logits = logits_of(values, rho, head_matrix(key, heads));
+    const Tensor weights = logits.softmax(0);
+    Tensor mix = at::zeros_like(values[0]);
+    for (size_t i = 0; i < values.size(); ++i) {
+      by_head(mix, heads).addcmul_(by_head(values[i], heads), weights[i].unsqueeze(-1));
+    }
+    variable_list saved(values.begin(), values.end());
+    saved.insert(saved.end(), {key, logits, weights});
+    context->save_for_backward(saved);
+    context->saved_data["heads"] = heads;
+    context->saved_data["rho"] = rho;
+    return mix;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const int64_t heads = context->saved_data["heads"].toInt();
+    const auto rho = context->saved_data["rho"].toTensorVector();
+    const size_t count = rho.size();
+    const Tensor &key = saved[count], &logits = saved[count + 1], &weights = saved[count + 2];
+    const Tensor matrix = head_matrix(key, heads), transposed = matrix.t();
+    const Tensor dmix = gradients[0].contiguous();
+    const double width = static_cast<double>(key.size(0));
+
+    Tensor dweights = at::empty_like(weights);
+    for (size_t i = 0; i < count; ++i) {
+      Tensor one = dweights[i];
+      at::sum_out(one, by_head(at::mul(dmix, saved[i]), heads), {-1});
+    }
+    const Tensor delta = at::mul(weights, dweights).sum(0, /*keepdim=*/true);
+    const Tensor da = (dweights - delta).mul_(weights);
+
+    variable_list result;
+    Tensor spread = at::zeros_like(matrix);
+    for (size_t i = 0; i < count; ++i) {
+      const Tensor da_rho = da[i].mul(rho[i]);
+      Tensor ds = by_head(dmix, heads).mul(weights[i].unsqueeze(-1)).view_as(dmix);
+      ds.addmm_(da_rho, transposed);
+      const Tensor norm = at::mul(da[i], logits[i]).sum(-1, /*keepdim=*/true).mul_(rho[i].square()).div_(width);
+      ds.addcmul_(saved[i], norm, -1);
+      spread.addmm_(saved[i].t(), da_rho);
+      result.push_back(ds);
+    }
+    const Tensor own = head_matrix(at::ones_like(key), heads);
+    result.push_back(spread.mul_(own).sum(1));
+    result.insert(result.end(), {Tensor(), Tensor()});
+    return result;
+  }
+};
+
+std::vector<Tensor> values_of(const std::vector<DepthSource>& sources) {
+  std::vector<Tensor> values;
+  for (const auto& source : sources) values.push_back(source.value);
+  return values;
+}
+
+std::vector<Tensor> rho_of(const std::vector<DepthSource>& sources) {
+  std::vector<Tensor> rho;
+  for (const auto& source : sources) rho.push_back(source.inverse_rms);
+  return rho;
+}
+
+void check(const std::vector<DepthSource>& sources, const Tensor& key, int64_t heads) {
+  if (sources.empty()) {
+    throw std::invalid_argument(describe({"depth_read", "sources", "at least one", "none", "start with the embedding"}));
+  }
+  const int64_t width = sources[0].value.size(-1);
+  if (heads < 1 || width % heads != 0) {
+    throw std::invalid_argument(describe({"depth_read", "heads", "a divisor of the width " + std::to_string(width),
+                                          std::to_string(heads), "choose another number of routing heads"}));
+  }
+  require_shape("depth_read", "key", key, {width});
+  for (const auto& source : sources) require_shape("depth_read", "source", source.value, sources[0].value.sizes());
+}
+
+}  // namespace
+
+DepthSource depth_source(const Tensor& stored, double eps) {
+  return {stored.to(compute_type(stored)).contiguous(), inverse_rms(stored, eps)};
+}
+
+Tensor depth_key(const Tensor& query, const Tensor& gain) {
+  const auto type = compute_type(query);
+  return query.reshape({-1}).to(type) * gain.to(type);
+}
+
+Tensor depth_read(const std::vector<DepthSource>& sources, const Tensor& key, int64_t heads) {
+  check(sources, key, heads);
+  // A softmax over one source is 1 whatever the logit: the mix is the source to the last bit, and so is its gradient.
+  if (sources.size() == 1) return sources[0].value;
+  return DepthRead::apply(at::TensorList(values_of(sources)), key, rho_of(sources), heads);
+}
+
+Tensor depth_weights(const std::vector<DepthSource>& sources, const Tensor& key, int64_t heads) {
+  check(sources, key, heads);
+  at::NoGradGuard no_gradient;
+  return logits_of(values_of(sources), rho_of(sources), head_matrix(key.detach(), heads)).softmax(0);
+}
+
+}  // namespace mhar::ops

@@ -1,0 +1,32 @@
+#pragma once
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace mhar::ops {
+
+// The depth read of one site, composed of tensor operations: the meaning in tensor form, and the fallback of faster
+// engines. Letters: P tokens, D width, H routing heads, K = D / H, N sources.
+
+/// A source as every later site reads it. The value is held in the compute type, so that the gradients of all its sites
+/// are summed there and rounded to the storage type once.
+struct DepthSource {
+  at::Tensor value;        ///< [P, D], part of the autograd graph
+  at::Tensor inverse_rms;  ///< rho, [P, 1], without gradient
+};
+
+/// Takes a source over from storage: [P, D] of any floating type.
+DepthSource depth_source(const at::Tensor& stored, double eps);
+
+/// w = q * g in the compute type, [D]; query [1, D] or [D], gain [D]. Never rounded to the storage type.
+at::Tensor depth_key(const at::Tensor& query, const at::Tensor& gain);
+
+/// The mix o [P, D] (compute type) of N >= 1 sources with key w [D] and H heads (method: depth read, forward and
+/// gradients). One source: o is that source's value and w gets no gradient.
+/// Throws std::invalid_argument when H does not divide D or shapes differ.
+at::Tensor depth_read(const std::vector<DepthSource>& sources, const at::Tensor& key, int64_t heads);
+
+/// The softmax weights p [N, P, H] of the same read, without gradient.
+at::Tensor depth_weights(const std::vector<DepthSource>& sources, const at::Tensor& key, int64_t heads);
+
+}  // namespace mhar::ops

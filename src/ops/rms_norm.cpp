@@ -1,0 +1,51 @@
+#include "ops/rms_norm.h"
+
+#include <torch/torch.h>
+
+#include "ops/precision.h"
+#include "ops/shapes.h"
+
+namespace mhar::ops {
+namespace {
+
+using at::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Written out so that one statistic per row is all that is kept beside x, whatever the storage type.
+struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, double eps) {
+    Tensor rho = inverse_rms(x, eps);
+    context->save_for_backward({x, weight, rho});
+    return x.to(compute_type(x)).mul(rho).to(x.scalar_type()).mul(weight);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto saved = context->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &rho = saved[2];
+    const int64_t width = x.size(-1);
+    const auto type = compute_type(x);
+    const Tensor dy = gradients[0].to(type);
+    const Tensor normalised = x.to(type).mul(rho);
+    const Tensor dweight = at::mul(dy, normalised).reshape({-1, width}).sum(0).to(weight.scalar_type());
+    const Tensor dn = dy.mul(weight.to(type));
+    const Tensor along = at::mul(dn, normalised).mean(-1, /*keepdim=*/true);
+    const Tensor dx = dn.addcmul(normalised, along, -1).mul_(rho).to(x.scalar_type());
+    return {dx, dweight, Tensor()};
+  }
+};
+
+}  // namespace
+
+Tensor inverse_rms(const Tensor& x, double eps) {
+  at::NoGradGuard no_gradient;
+  const Tensor wide = x.detach().to(compute_type(x));
+  return wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
+  require_shape("rms_norm", "weight", weight, {x.size(-1)});
+  return RmsNorm::apply(x, weight, eps);
+}
+
+}  // namespace mhar::ops

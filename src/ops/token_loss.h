@@ -1,0 +1,22 @@
+#pragma once
+#include <ATen/ATen.h>
+
+namespace mhar::ops {
+
+/// What one call of token_loss gives.
+struct TokenLoss {
+  at::Tensor objective;  ///< scalar to differentiate: weight x (sum of losses + z_loss x sum of lse^2)
+  at::Tensor sum;        ///< sum of -log p(target) over the counted targets, fp32 (fp64 for fp64 models), no gradient
+};
+
+/// Output head and cross entropy over chunks of tokens, so that the logits of all tokens never exist at once.
+/// hidden [P, D], head [V, D], targets [P] int64 with negative ones not counted. Logits come out of the GEMM in the storage
+/// type; everything after them is fp32. `weight` is 1 / (targets counted in the whole batch). With `differentiable` the
+/// gradients are computed in the same pass.
+TokenLoss token_loss(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets, double weight, double z_loss,
+                     bool differentiable);
+
+/// Logits per chunk are bounded to this many elements.
+inline constexpr int64_t kLogitElements = int64_t{1} << 28;
+
+}  // namespace mhar::ops

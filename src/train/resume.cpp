@@ -1,0 +1,84 @@
+#include "train/resume.h"
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "base/error.h"
+#include "checkpoint/store.h"
+#include "config/options.h"
+
+namespace mhar {
+namespace {
+
+std::string file_list(const std::vector<std::string>& files) {
+  std::string text;
+  for (size_t i = 0; i < files.size() && i < 4; ++i) text += (i ? ", " : "") + files[i];
+  return files.size() > 4 ? fmt::format("{} and {} more", text, files.size() - 4) : text;
+}
+
+std::vector<std::string> shard_files(const data::Manifest& manifest) {
+  std::vector<std::string> files;
+  for (const auto& shard : manifest.train.shards) files.push_back(shard.file);
+  return files;
+}
+
+std::string described(const std::string& hash, const std::vector<std::string>& files) {
+  return fmt::format("data set {} ({})", hash.substr(0, 12), file_list(files));
+}
+
+bool holds_something(const fs::path& folder) { return fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)); }
+
+}  // namespace
+
+std::optional<fs::path> resume_point(const RunConfig& config) {
+  const fs::path run = config.run;
+  if (config.resume == "never") {
+    if (holds_something(run)) {
+      throw InputError({"start a run", run.string(), "a new or empty folder", "one that holds something already",
+                        "go on with --resume auto, or choose another --run"});
+    }
+    return std::nullopt;
+  }
+  if (config.resume != "auto") {
+    const fs::path checkpoint = config.resume;
+    if (!fs::exists(checkpoint / "state.json")) {
+      throw InputError({"resume", checkpoint.string(), "a checkpoint folder with state.json", fs::exists(checkpoint) ? "none in it" : "nothing there",
+                        "give --resume auto, never or a folder such as RUN/checkpoints/step-00001000"});
+    }
+    checkpoint::check_complete(checkpoint);
+    return checkpoint;
+  }
+  std::vector<std::string> skipped;
+  const auto newest = checkpoint::Store(run / "checkpoints").newest(skipped);
+  for (const auto& reason : skipped) spdlog::warn("passed over a checkpoint: {}", reason);
+  return newest;
+}
+
+void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& manifest, int64_t threads, const std::string& device) {
+  for (const auto& difference : mathematics_differences(state.config, asked)) {
+    throw InputError({"resume", "option --" + difference.option, "'" + difference.stored + "' as the run was started with",
+                      "'" + difference.asked + "'", "give the stored value, or start a new run"});
+  }
+  const auto files = shard_files(manifest);
+  if (state.data_hash != manifest.hash()) {
+    const std::string stored = described(state.data_hash, state.shards), now = described(manifest.hash(), files);
+    if (!asked.fresh_data) {
+      throw InputError({"resume", "option --data", stored, now, "restore the data, or add --fresh-data to start this set from its first window"});
+    }
+    spdlog::warn("data changed from {} to {}: the loader starts at 0", stored, now);
+    state.next_batch = 0;
+    state.data_hash = manifest.hash();
+    state.shards = files;
+    state.tokenizer = manifest.tokenizer;
+  }
+  if (state.threads != threads) {
+    spdlog::warn("threads changed from {} to {}: the numbers may differ in their last bits from an unbroken run", state.threads, threads);
+    state.threads = threads;
+  }
+  if (state.device != device) {
+    spdlog::warn("device changed from {} to {}: the numbers may differ in their last bits from an unbroken run", state.device, device);
+    state.device = device;
+  }
+}
+
+}  // namespace mhar

@@ -1,0 +1,64 @@
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include "kernels/adamw/adamw.h"
+#include "kernels/adamw_state.h"
+#include "kernels/cuda_status.h"
+
+namespace mhar::kernels {
+namespace {
+
+/// A copy of a buffer on the device, `shift` elements behind an aligned address.
+class OnDevice {
+ public:
+  OnDevice(Buffer& host, int64_t shift) : host_(host), shift_(shift * bytes_of(host.type)) {
+    cudaMalloc(&base_, host.bytes.size() + shift_ + 1);
+    cudaMemcpy(data(), host.bytes.data(), host.bytes.size(), cudaMemcpyHostToDevice);
+  }
+  ~OnDevice() { cudaFree(base_); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+
+  void* data() const { return static_cast<char*>(base_) + shift_; }
+  void fetch() { cudaMemcpy(host_.bytes.data(), data(), host_.bytes.size(), cudaMemcpyDeviceToHost); }
+
+ private:
+  Buffer& host_;
+  int64_t shift_;
+  void* base_ = nullptr;
+};
+
+void update_on_device(AdamwState& state, const AdamwSizes& sizes, AdamwArguments arguments, int64_t shift) {
+  OnDevice parameter(state.parameter, shift), gradient(state.gradient, shift), moment1(state.moment1, shift),
+      moment2(state.moment2, shift), master(state.master, shift);
+  arguments.parameter = parameter.data(), arguments.gradient = gradient.data();
+  arguments.moment1 = moment1.data(), arguments.moment2 = moment2.data();
+  if (arguments.master) arguments.master = static_cast<float*>(master.data());
+  const int code = adamw_cuda(sizes, arguments, nullptr);
+  ASSERT_EQ(code, 0) << cuda_error_text(code);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  for (OnDevice* buffer : {&parameter, &moment1, &moment2, &master}) buffer->fetch();
+}
+
+TEST(AdamwCuda, SameBitsAsTheCpu) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  constexpr int64_t count = 100'003;
+  for (const AdamwCase& kind : adamw_cases()) {
+    for (const int64_t shift : {0, 1}) {  // aligned: four elements per access; shifted: one by one
+      for (const AdamwSizes sizes :
+           {AdamwSizes{0, count}, AdamwSizes{7, count - 9}, AdamwSizes{5, 2}, AdamwSizes{0, 0}}) {
+        SCOPED_TRACE(kind.name() + ", shift " + std::to_string(shift) + ", from " + std::to_string(sizes.begin));
+        AdamwState cpu = AdamwState::random(kind, count), cuda = cpu;
+        for (const int64_t update : {1, 2, 50}) {
+          adamw_cpu(sizes, cpu.arguments(update));
+          update_on_device(cuda, sizes, cuda.arguments(update), shift);
+        }
+        EXPECT_TRUE(cpu == cuda);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mhar::kernels
