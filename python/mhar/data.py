@@ -26,7 +26,7 @@ def load_tokenizer(path: str) -> tuple[tokenizers.Tokenizer, str]:
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises plain Exception
-        raise InputError("read tokenizer", path, "a Hugging Face tokenizer.json", error,
+        raise InputError("read tokenizer", path, "a Hugging Face tokenizer.json", documents.one_line(error),
                          "name the tokenizer.json of the model") from None
     # A file may carry settings of its last use; and text that spells a special token must not become one.
     tokenizer.no_truncation()
@@ -132,12 +132,12 @@ def main(arguments: list[str]) -> int:
         options = parse(arguments)
         manifest = prepare(options)
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"mhar.data: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        refusal = InputError("write shards", error.filename or options.out, "to write the shard set", error.strerror,
-                             "free space on the disk or choose another --out")
-        print(f"error: {refusal}", file=sys.stderr)
+        refusal = InputError("write shards", error.filename or options.out, "to write the shard set",
+                             error.strerror or error, "make room there or choose another --out")
+        print(f"mhar.data: {refusal}", file=sys.stderr)
         return 2
     if options.json:
         print(json.dumps(manifest, ensure_ascii=False))

@@ -16,6 +16,11 @@ ENDINGS = (".parquet", ".jsonl", ".jsonl.gz")
 _WANTED = ".parquet, .jsonl or .jsonl.gz"
 
 
+def one_line(error: object) -> str:
+    """What a library says about a fault, which may run over several lines, on one."""
+    return " ".join(str(error).split())
+
+
 def collect(paths: list[str]) -> list[Path]:
     """The corpus files that `paths` name, each once: files as given, folders walked in sorted order."""
     found: dict[Path, Path] = {}
@@ -33,7 +38,8 @@ def collect(paths: list[str]) -> list[Path]:
                                  "convert it, or use mhar data for plain text")
             found.setdefault(file.resolve(), file)
     if not found:
-        raise InputError("read text", paths[0], f"at least one {_WANTED}", "none", "name files or folders that hold some")
+        raise InputError("read text", paths[0], f"at least one {_WANTED}", "none",
+                         "name files or folders that hold some")
     return list(found.values())
 
 
@@ -53,9 +59,10 @@ def read(path: Path, column: str) -> Iterator[str]:
     try:
         yield from (_parquet if path.name.endswith(".parquet") else _jsonl)(path, column)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InputError("read text", path, "a whole gzip file", error, "fetch or pack it again") from None
+        raise InputError("read text", path, "a whole gzip file", one_line(error), "fetch or pack it again") from None
     except OSError as error:
-        raise InputError("read text", path, "a readable file", error.strerror or error, "check the file") from None
+        raise InputError("read text", path, "a readable file", error.strerror or one_line(error),
+                         "check the file") from None
 
 
 def _parquet(path: Path, column: str) -> Iterator[str]:
@@ -74,7 +81,8 @@ def _parquet(path: Path, column: str) -> Iterator[str]:
                 for text in batch.column(0).to_pylist():
                     yield text or ""
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise InputError("read text", path, "a parquet file", error, "check the file, or fetch it again") from None
+        raise InputError("read text", path, "a parquet file", one_line(error),
+                         "check the file, or fetch it again") from None
 
 
 def _jsonl(path: Path, column: str) -> Iterator[str]:
@@ -90,7 +98,8 @@ def _jsonl(path: Path, column: str) -> Iterator[str]:
                 if isinstance(text, str) and isinstance(record, dict):
                     text.encode()
             except (ValueError, RecursionError) as error:
-                raise InputError("read text", where, "one JSON object in UTF-8", error, "mend or remove the line") from None
+                raise InputError("read text", where, "one JSON object in UTF-8", one_line(error),
+                                 "mend or remove the line") from None
             if not isinstance(record, dict):
                 raise InputError("read text", where, "a JSON object", type(record).__name__, "mend or remove the line")
             if column not in record:

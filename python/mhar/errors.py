@@ -1,10 +1,9 @@
-"""What a user of the command-line modules gets to see when an input is wrong."""
+"""The Python side of src/base/error.h: what the user gave or the machine lacks. Programs print it and exit with 2."""
 
 
 class InputError(Exception):
-    """What the user gave or the machine lacks; the modules print it on one line and exit with 2."""
+    """Says operation, argument (may be empty), what was wanted, what was got, and what to do."""
 
     def __init__(self, operation: str, argument: object, wanted: str, got: object, remedy: str):
-        argument = f": {argument}" if str(argument) else ""
-        text = f"{operation}{argument}: wanted {wanted}, got {got}; {remedy}"
-        super().__init__(" ".join(text.split()))
+        subject = f"{operation}: {argument}" if str(argument) else operation
+        super().__init__(f"{subject}: wanted {wanted}, got {got}; {remedy}")

@@ -1,11 +1,12 @@
 """Token shards and their manifest, as src/data reads them: NAME-00000.npy (1-D uint16 or uint32), NAME.json.
 
-The split rule, the cutting into shards and the manifest are those of src/data/random.h, shard_writer.cpp and manifest.cpp:
-the same documents give the same files.
+The split rule, the cutting into shards and the manifest are those of src/data/random.h, shard_writer.cpp and
+manifest.cpp: the same tokens give the same files.
 """
 
+import errno
+import glob
 import json
-import math
 import os
 import re
 import shutil
@@ -88,6 +89,16 @@ class _Split:
         return {"tokens": self.tokens, "documents": self.documents, "bytes": self.bytes, "shards": self.shards}
 
 
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
 class ShardSet:
     """Takes documents in order and replaces the set `prefix` when all are written; used as a context manager.
 
@@ -97,7 +108,7 @@ class ShardSet:
     def __init__(self, prefix: str, tokenizer: dict, fraction: float, seed: int, shard_tokens: int):
         path = Path(os.path.abspath(prefix))
         name = path.name.removesuffix(".json")
-        if not name or name.endswith("-validation"):
+        if not prefix or not name or name.endswith("-validation"):
             raise InputError("option --out", prefix, "DIR/NAME whose name does not end in -validation",
                              f"the name '{name}'", "choose another name")
         self.folder, self.name, self.tokenizer = path.parent, name, tokenizer
@@ -109,26 +120,33 @@ class ShardSet:
         self.documents = 0
 
     def __enter__(self) -> "ShardSet":
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
+        for path in self.folder.glob(f".tmp-{glob.escape(self.name)}-*"):
+            process = path.name.rpartition("-")[2]
+            # What a killed process left; a living one is still writing its own.
+            if process.isdecimal() and (int(process) == os.getpid() or not _alive(int(process))):
+                shutil.rmtree(path, ignore_errors=True)
+        self._temporary.mkdir()
         dtype = numpy.dtype("<u2" if self.tokenizer["vocabulary"] <= 65536 else "<u4")
-        make = lambda stem: _Split(self._temporary, stem, dtype, self.shard_tokens)
-        self._train, self._validation = make(self.name), make(f"{self.name}-validation")
+        self._train, self._validation = (
+            _Split(self._temporary, stem, dtype, self.shard_tokens) for stem in (self.name, f"{self.name}-validation")
+        )
         return self
 
     def __exit__(self, *_) -> None:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def add(self, ids: list[int], text: bytes) -> None:
-        """One document: its tokens without end-of-text, and the bytes they stand for. Without tokens it is no document."""
+        """One document: its tokens without end-of-text, and the bytes they stand for. No tokens, no document."""
         if not ids:
             return
         self._hash.update(text)
         self._hash.update(b"\0")
         tokens = numpy.array([*ids, self.tokenizer["end_of_text"]], dtype=numpy.int64)
-        self._counts += numpy.bincount(tokens, minlength=len(self._counts)) if len(tokens) > len(self._counts) else 0
-        if len(tokens) <= len(self._counts):
-            numpy.add.at(self._counts, tokens, 1)
+        numpy.add.at(self._counts, tokens, 1)
         self.documents += 1
         if self.documents == 1:
             self._first = (tokens, len(text))
@@ -162,7 +180,6 @@ class ShardSet:
             "source_hash": self._hash.hexdigest(),
             "train": self._train.manifest(), "validation": self._validation.manifest(),
         }
-        assert math.isfinite(bits)
         self._replace(manifest)
         return manifest
 
@@ -178,7 +195,7 @@ class ShardSet:
         pattern = re.compile(re.escape(self.name) + r"(-validation)?-\d{5,}\.npy")
         old = [path for path in self.folder.iterdir() if pattern.fullmatch(path.name)]
         new = [shard["file"] for split in (self._train, self._validation) for shard in split.shards]
-        # The manifest goes first and comes last: without one the files are no set, so old and new are never read as one.
+        # The manifest goes first and comes last: without one the files are no set, and old and new are never mixed.
         moves = [(target, aside / target.name)] if target.exists() else []
         moves += [(path, aside / path.name) for path in old]
         moves += [(self._temporary / file, self.folder / file) for file in new] + [(written, target)]

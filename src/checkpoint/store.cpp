@@ -53,7 +53,7 @@ std::string flaw(const fs::path& checkpoint) {
 
 fs::path Store::save(int64_t step, const std::function<void(const fs::path& temporary)>& fill) {
   clean();
-  const fs::path target = path(step);
+  fs::path target = path(step);
   write_folder_atomically(target, [&](const fs::path& temporary) {
     fill(temporary);
     write_list(temporary);

@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "config/options.h"
 #include "data/manifest.h"
-#include "kernels/cuda_status.h"
+#include "ops/device.h"
 #include "model/hf_config.h"
 #include "train/model_folder.h"
 #include "train/state.h"
@@ -75,7 +75,7 @@ json describe_shards(const fs::path& prefix) {
 }
 
 json describe_machine() {
-  const bool cuda = kernels::built_with_cuda();
+  const bool cuda = ops::built_with_cuda();
   return {{"kind", "machine"},
           {"version", version()},
           {"torch", TORCH_VERSION},

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -113,12 +112,6 @@ OrderedJson write_split(const Split& split) {
   return {{"tokens", split.tokens}, {"documents", split.documents}, {"bytes", split.bytes}, {"shards", shards}};
 }
 
-std::string describe_shard(const Split& split, size_t index) {
-  if (index >= split.shards.size()) return "no such shard";
-  const Shard& shard = split.shards[index];
-  return fmt::format("{} ({} tokens, hash {})", shard.file, shard.tokens, shard.hash);
-}
-
 }  // namespace
 
 std::string Manifest::hash() const {
@@ -129,25 +122,6 @@ std::string Manifest::hash() const {
                           {"train", write_split(train)}};
   const std::string text = identity.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
   return hash_hex(std::as_bytes(std::span(text)));
-}
-
-std::string stream_difference(const Manifest& stored, const Manifest& now) {
-  if (stored.hash() == now.hash()) return "";
-  const Tokenizer& a = stored.tokenizer;
-  const Tokenizer& b = now.tokenizer;
-  if (a.kind != b.kind || a.hash != b.hash || a.vocabulary != b.vocabulary || a.end_of_text != b.end_of_text) {
-    constexpr const char* form = "{} {} (vocabulary {}, end-of-text {}, hash {})";
-    return "tokenizer: " + fmt::format(form, a.kind, a.name, a.vocabulary, a.end_of_text, a.hash) + " against " +
-           fmt::format(form, b.kind, b.name, b.vocabulary, b.end_of_text, b.hash);
-  }
-  const size_t count = std::max(stored.train.shards.size(), now.train.shards.size());
-  for (size_t i = 0; i < count; ++i) {
-    const std::string old = describe_shard(stored.train, i);
-    const std::string current = describe_shard(now.train, i);
-    if (old != current) return fmt::format("training shard {}: {} against {}", i, old, current);
-  }
-  return fmt::format("training split: {} documents, {} bytes against {} documents, {} bytes", stored.train.documents,
-                     stored.train.bytes, now.train.documents, now.train.bytes);
 }
 
 std::string to_json(const Manifest& manifest) {

@@ -44,10 +44,6 @@ struct Manifest {
   std::string hash() const;
 };
 
-/// What keeps `now` from being the training stream that `stored` was, in words that name both sides: the tokenizers, or
-/// both files of the first shard that differs. Empty when the hashes agree.
-std::string stream_difference(const Manifest& stored, const Manifest& now);
-
 /// `prefix` is DIR/NAME (DIR/NAME.json is taken too). Throws InputError for a missing, broken or foreign manifest
 /// (format version other than ours), naming what was wanted and found.
 Manifest read_manifest(const fs::path& prefix);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "model/names.h"
 #include "ops/rms_norm.h"
 

@@ -25,7 +25,10 @@ Tensor head_matrix(const Tensor& key, int64_t heads) {
 Tensor logits_of(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& matrix) {
   const int64_t tokens = values[0].size(0);
   Tensor logits = at::empty({static_cast<int64_t>(values.size()), tokens, matrix.size(1)}, matrix.options());
-  for (size_t i = 0; i < values.size(); ++i) at::mul_out(logits[i], values[i].mm(matrix), rho[i]);
+  for (size_t i = 0; i < values.size(); ++i) {
+    Tensor place = logits[i];
+    at::mul_out(place, values[i].mm(matrix), rho[i]);
+  }
   return logits;
 }
 

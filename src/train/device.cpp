@@ -8,12 +8,12 @@
 #include <thread>
 
 #include "base/error.h"
-#include "kernels/cuda_status.h"
+#include "ops/device.h"
 
 namespace mhar {
 
 at::Device choose_device(const std::string& name) {
-  const bool kernels = kernels::built_with_cuda(), there = kernels && torch::cuda::is_available();
+  const bool kernels = ops::built_with_cuda(), there = kernels && torch::cuda::is_available();
   if (name == "cpu") return at::kCPU;
   if (name == "auto") return there ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
   if (name == "cuda" || name.starts_with("cuda:")) {

@@ -55,7 +55,11 @@ void Progress::step(int64_t step, double loss, double rate, double gradient_norm
   if (!terminal_ && step % every_ != 0 && step != 1 && step != steps_) return;
   const std::string line = fmt::format("step {}/{}  loss {:.4f}  rate {:.3g}  gradient norm {:.3f}  {:.0f} tokens/s  {} left", step,
                                        steps_, loss, rate, gradient_norm, tokens_per_second, duration_text(seconds_left));
-  fmt::print(stderr, terminal_ ? "\r\033[K{}" : "{}\n", line);
+  if (terminal_) {
+    fmt::print(stderr, "\r\033[K{}", line);
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
   open_ = terminal_;
   std::fflush(stderr);
 }

@@ -37,6 +37,16 @@ TEST(Toml, ReadsEveryKindOfValue) {
   EXPECT_EQ(c.design, "mhar");  // what the file leaves out stays
 }
 
+TEST(Toml, NamesTextsAndNumbersAsTomlHasThem) {
+  EXPECT_EQ(parsed("\t\"steps\"=+1_0#no\n'rate'\t=\t-1_0.2_5e+0_1").steps, 10);
+  EXPECT_EQ(parsed("rate = -1_0.2_5e+0_1").rate, -102.5);
+  EXPECT_EQ(parsed("rate = 5E-1").rate, 0.5);
+  EXPECT_EQ(parsed("steps = -0").steps, 0);
+  EXPECT_EQ(parsed("data = \"a#\\t\\\"\\\\\\n\\u00fc\\U0001F600\"").data, "a#\t\"\\\n\xC3\xBC\xF0\x9F\x98\x80");
+  EXPECT_EQ(parsed("data = '' # nothing").data, "");
+  EXPECT_EQ(parsed("data = '\\n\"'").data, "\\n\"");
+}
+
 TEST(Toml, CarriageReturnsMarksAndUmlauts) {
   const RunConfig c = parsed("\xEF\xBB\xBFscale = \"tiny\"\r\nsteps = 7\r\ndata = \"Ordner \xC3\xBC/x\"\r\n");
   EXPECT_EQ(c.steps, 7);
@@ -108,12 +118,12 @@ TEST(TomlFaults, UnknownKeysNameTheirLineAndTheClosestOption) {
 TEST(TomlFaults, TheFirstFaultIsReported) { EXPECT_THAT(fault("zzz = 1\naaa = 1\n"), HasSubstr("run.toml:1: zzz")); }
 
 TEST(TomlFaults, Sections) {
-  for (const char* text : {"steps = 5\n[model]\nwidth = 5\n", "steps = 5\nmodel = {width = 5}\n", "steps = 5\n  [,\n",
-                           "steps = 5\n[[model]]\nwidth = 5\n"}) {
-    EXPECT_THAT(fault(text), HasSubstr("run.toml:2: wanted name = value on every line, got a section; move its lines"));
+  for (const char* text :
+       {"steps = 5\n[model]\nwidth = 5\n", "steps = 5\n  [,\n", "steps = 5\n[[model]]\nwidth = 5\n"}) {
+    EXPECT_THAT(fault(text), HasSubstr("run.toml:2: wanted name = value, got a section; move its lines to the top"));
   }
-  EXPECT_THAT(fault("steps = 5\nmodel.width = 5\n"),
-              HasSubstr("run.toml:2: model: wanted name = value, without sections, got a section"));
+  EXPECT_THAT(fault("model = {width = 5}\n"), HasSubstr("run.toml:1: wanted one value, got a section"));
+  EXPECT_THAT(fault("model.width = 5\n"), HasSubstr("run.toml:1: wanted name = value, got a name of several parts"));
 }
 
 TEST(TomlFaults, WrongKindsOfValue) {
@@ -121,8 +131,8 @@ TEST(TomlFaults, WrongKindsOfValue) {
   EXPECT_THAT(fault("steps = 5.0\n"), HasSubstr("steps: wanted a whole number, got a number with a fraction"));
   EXPECT_THAT(fault("rate = true\n"), HasSubstr("rate: wanted a number, got true or false"));
   EXPECT_THAT(fault("tied = 1\n"), HasSubstr("tied: wanted true or false, got a whole number"));
-  EXPECT_THAT(fault("scale = [\"tiny\"]\n"), HasSubstr("run.toml:1: wanted name = value on every line, got a list"));
-  EXPECT_THAT(fault("scale = 1979-05-27\n"), HasSubstr("scale: wanted a text in quotes, got a date or time"));
+  EXPECT_THAT(fault("scale = [\"tiny\"]\n"), HasSubstr("run.toml:1: wanted one value, got a list"));
+  EXPECT_THAT(fault("scale = 1979-05-27\n"), HasSubstr("run.toml:1: wanted a number, true, false or a text in quotes"));
   EXPECT_THAT(fault("rate = nan\n"), HasSubstr("run.toml:1: rate: wanted a finite number, got 'nan'"));
   EXPECT_THAT(fault("rate = inf\n"), HasSubstr("run.toml:1: rate: wanted a finite number, got 'inf'"));
   EXPECT_THAT(fault("rounding = \"up\"\n"),
@@ -130,31 +140,51 @@ TEST(TomlFaults, WrongKindsOfValue) {
 }
 
 TEST(TomlFaults, BrokenText) {
-  EXPECT_THAT(fault("steps = 5\nrate =\n"),
-              HasSubstr("read configuration: run.toml:2: wanted TOML lines of name = value"));
-  EXPECT_THAT(fault("steps = 5\nsteps = 6\n"), HasSubstr("run.toml:2"));
-  EXPECT_THAT(fault("steps = 99999999999999999999\n"), HasSubstr("run.toml:1"));
+  struct Case {
+    const char *text, *message;
+  };
+  const Case cases[] = {
+      {"a", "no equals sign after the name"},
+      {"= 5", "wanted name = value, got no name"},
+      {"! = 5", "wanted name = value, got no name"},
+      {"rate =", "got no value"},
+      {"rate = # 5", "got no value"},
+      {"rate = 1 2", "got more after the value"},
+      {"data = 'a' b", "got more after the value"},
+      {"data = a/b", "wanted a number, true, false or a text in quotes, got something else"},
+      {"data = \xC3\xBC", "wanted a number, true, false or a text in quotes"},
+      {"data = 'a", "got no closing quote"},
+      {"data = \"a\\\"", "got no closing quote"},
+      {"data = \"\\", "wanted an escape that TOML knows"},
+      {"data = \"\\x41\"", "wanted an escape that TOML knows"},
+      {"data = \"\\uD800\"", "wanted an escape that TOML knows"},
+      {"data = \"\\u00\"", "wanted an escape that TOML knows"},
+      {"data = \"\\U00110000\"", "wanted an escape that TOML knows"},
+      {"data = \"\\u-001\"", "wanted an escape that TOML knows"},
+      {"data = \"\"\"a\"\"\"", "wanted a text on one line, got a text of several lines"},
+      {"data = \'\'\'", "wanted a text on one line, got a text of several lines"},
+      {"data = \"a\rb\"", "wanted text, got control character 13"},
+      {"steps = 007", "wanted a number"},
+      {"steps = 1__0", "wanted a number"},
+      {"steps = _1", "wanted a number"},
+      {"steps = 1_", "wanted a number"},
+      {"steps = -", "wanted a number"},
+      {"rate = 1.", "wanted a number"},
+      {"rate = .5", "wanted a number"},
+      {"rate = 1e", "wanted a number"},
+      {"rate = 1e5x", "wanted a number"},
+      {"rate = 1,5", "wanted a number"},
+      {"steps = 99999999999999999999", "wanted a whole number within range"},
+      {"rate = 1e999", "wanted a number within range"},
+      {"steps = 5\nsteps = 6", "run.toml:3: steps: wanted every name once, got it again after line 2"},
+  };
+  for (const Case& c : cases) {
+    EXPECT_THAT(fault("\n" + std::string(c.text) + "\n"),
+                AllOf(HasSubstr("read configuration: run.toml:"), HasSubstr(c.message)))
+        << c.text;
+  }
   EXPECT_THAT(fault(std::string("PK\x03\x04\0\0", 6)), HasSubstr("run.toml:1"));
   EXPECT_THAT(fault(std::string(2 << 20, ' ')), HasSubstr("at most 1 MiB of name = value lines, got 2097152 bytes"));
-}
-
-TEST(TomlFaults, CharactersOutsideAsciiNeedQuotes) {
-  const char* bad[] = {"steps = 5\ndata = \xC3\xBC/x\n", "steps = 5\n\xC3\xBC = 1\n", "data = '''\na''' \xC3\xBC"};
-  for (const char* text : bad) {
-    EXPECT_THAT(fault(text), HasSubstr("run.toml:2: wanted name = value on every line, got a character outside ASCII"));
-  }
-  const char* good[] = {"# \xC3\xBC\ndata = \"\xC3\xBC\"", "data = '\xC3\xBC' # [{", "data = \"\\\"[\xC3\xBC\"",
-                        "data = \"\"\"\xC3\xBC\n\xC3\xBC\"\"\"\"\" # \xC3\xBC", "data = '''\xC3\xBC'{\xC3\xBC'''"};
-  for (const char* text : good) EXPECT_THAT(parsed(text).data, HasSubstr("\xC3\xBC")) << text;
-}
-
-TEST(TomlFaults, DeepKeys) {
-  std::string key = "a";
-  for (int i = 0; i < 100000; ++i) key += ".a";
-  EXPECT_THAT(fault("\n" + key + " = 1\n"),
-              HasSubstr("run.toml:2: wanted name = value on every line, got keys of many"));
-  EXPECT_EQ(parsed("data = \"" + std::string(5000, '.') + "\"").data, std::string(5000, '.'));
-  EXPECT_THAT(fault(key.substr(0, 1999) + " = 1\n"), HasSubstr("run.toml:1: a: wanted name = value, without sections"));
 }
 
 TEST(TomlFaults, MissingFile) {

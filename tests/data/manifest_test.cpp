@@ -125,23 +125,5 @@ TEST(Manifest, HashIgnoresWhatTrainingNeverSees) {
   EXPECT_EQ(manifest.hash(), example().hash());
 }
 
-TEST(Manifest, DifferenceNamesBothFiles) {
-  EXPECT_EQ(stream_difference(example(), example()), "");
-  Manifest reordered = example();
-  std::swap(reordered.train.shards[0], reordered.train.shards[1]);
-  EXPECT_THAT(stream_difference(example(), reordered), AllOf(HasSubstr("training shard 0: x-00000.npy (100 tokens"),
-                                                             HasSubstr(" against x-00001.npy (7 tokens")));
-  Manifest renamed = example();
-  renamed.train.shards[1].file = "y.npy";
-  EXPECT_THAT(stream_difference(example(), renamed), AllOf(HasSubstr("x-00001.npy"), HasSubstr("against y.npy")));
-  Manifest shorter = example();
-  shorter.train.shards.pop_back();
-  EXPECT_THAT(stream_difference(example(), shorter),
-              AllOf(HasSubstr("x-00001.npy"), HasSubstr("against no such shard")));
-  Manifest bytes = example();
-  bytes.tokenizer = Tokenizer();
-  EXPECT_THAT(stream_difference(example(), bytes), HasSubstr("against bytes bytes (vocabulary 257"));
-}
-
 }  // namespace
 }  // namespace mhar::data
