@@ -23,7 +23,7 @@ def modules() -> list[tuple[str, bytes]]:
 def topics() -> list[tuple[str, bytes]]:
     from pydoc_data.topics import topics as known
 
-    return [(f"docs/{name}.txt", known[name].encode()) for name in sorted(known)]
+    return [(f"reference/{name}.txt", known[name].encode()) for name in sorted(known)]
 
 
 def first(documents: list[tuple[str, bytes]], limit: int) -> list[tuple[str, bytes]]:

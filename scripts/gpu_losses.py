@@ -33,28 +33,35 @@ def verdict(losses):
     return falls, f"mean loss {first:.3f} over the first {ENDS} steps, {last:.3f} over the last {ENDS}"
 
 
-def memory(folder, design):
-    """Most memory in use on the GPU, MiB, as sampled while the design trained."""
+def speed(steps):
+    """Tokens per second after the first fifth of the steps, which pays for warming up."""
+    first, last = steps[len(steps) // 5], steps[-1]
+    seconds = last["seconds"] - first["seconds"]  # both since the run's start
+    return f"{(last['tokens'] - first['tokens']) / seconds:.0f}" if seconds > 0 else "not measured"
+
+
+def memory(folder, design, done):
+    """Most memory on the GPU, MiB: of tensors, as the trainer counted it, and in use, as nvidia-smi showed it."""
+    counted = f"{done['peak_bytes'] / 2**20:.0f}" if "peak_bytes" in done else "not counted"
     path = folder / f"{design}-memory.txt"
     values = [int(word) for word in path.read_text().split() if word.isdigit()] if path.exists() else []
-    return f"{max(values)}" if values else "not sampled"
+    return f"{counted} / {max(values) if values else 'not sampled'}"
 
 
 def row(folder, design):
     steps, done = read(folder, design)
     if not steps:
         return f"| {design} | no steps |  |  |  |  |"
-    # The first steps pay for warming up.
-    speed = statistics.median(s.get("tokens_per_s") or 0 for s in steps[len(steps) // 5 :])
+    validation = f"{done['validation_loss']:.4f}" if "validation_loss" in done else "none"
     return (
-        f"| {design} | {steps[0]['loss']:.4f} | {steps[-1]['loss']:.4f} | {speed:.0f} | {memory(folder, design)} | "
-        f"{done.get('validation_loss', 'none')} |"
+        f"| {design} | {steps[0]['loss']:.4f} | {steps[-1]['loss']:.4f} | {speed(steps)} | {memory(folder, design, done)} | "
+        f"{validation} |"
     )
 
 
 def main(arguments):
     if arguments[0] == "--table":
-        print("| 100m, bf16, 50 steps | first loss | last loss | tokens/s (median) | peak memory, MiB | validation loss |")
+        print("| 100m, bf16, 50 steps | first loss | last loss | tokens/s | peak memory, tensors / nvidia-smi, MiB | validation loss |")
         print("| --- | --- | --- | --- | --- | --- |")
         for design in arguments[2:]:
             print(row(Path(arguments[1]), design))

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/npy.h"
+#include "cli/usage.h"
 #include "data/token_stream.h"
 #include "train/batches.h"
 #include "train/device.h"
@@ -86,13 +87,13 @@ Command add_eval(CLI::App& app) {
   auto* command = app.add_subcommand("eval", "Loss and perplexity of a checkpoint on token shards");
   command->add_option("--checkpoint", options->checkpoint, "Checkpoint, Hugging Face model folder, or run folder (its newest checkpoint)")->required();
   command->add_option("--data", options->data, "DIR/NAME of a shard set")->required();
-  command->add_option("--split", options->split, "Which split")->check(CLI::IsMember({"train", "validation"}))->capture_default_str();
-  command->add_option("--windows", options->windows, "Windows from the split's start; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--sequence", options->sequence, "Targets in a window; 0: as trained")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--batch", options->batch, "Windows a pass")->check(CLI::PositiveNumber)->capture_default_str();
-  command->add_option("--precision", options->precision, "bf16 or fp32; left out: as stored")->check(CLI::IsMember({"bf16", "fp32"}));
+  command->add_option("--split", options->split, "Which split")->check(one_of({"train", "validation"}))->capture_default_str();
+  command->add_option("--windows", options->windows, "Windows from the split's start; 0: all")->check(whole_from(0))->capture_default_str();
+  command->add_option("--sequence", options->sequence, "Targets in a window; 0: as trained")->check(whole_from(0))->capture_default_str();
+  command->add_option("--batch", options->batch, "Windows a pass")->check(whole_from(1))->capture_default_str();
+  command->add_option("--precision", options->precision, "bf16 or fp32; left out: as stored")->check(one_of({"bf16", "fp32"}));
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")->check(whole_from(0))->capture_default_str();
   command->add_option("--logits", options->logits, "Also write the first window's logits [T, V] to this .npy file (fp32)");
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] { return run(*options); };

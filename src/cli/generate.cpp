@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 #include "train/device.h"
 #include "train/model_folder.h"
 
@@ -87,13 +88,13 @@ Command add_generate(CLI::App& app) {
   auto* prompt = command->add_option("--prompt", options->prompt, "Text to go on from");
   auto* ids = command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to go on from, separated by commas")->delimiter(',');
   ids->excludes(prompt);
-  command->add_option("--tokens", sampling.tokens, "How many tokens to sample")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber)->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Sample among the k likeliest; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--tokens", sampling.tokens, "How many tokens to sample")->check(whole_from(0))->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(number_from(0))->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "Sample among the k likeliest; 0: all")->check(whole_from(0))->capture_default_str();
   command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
   command->add_flag("--stop-at-end", sampling.stop_at_end, "Stop at end-of-text; without it end-of-text is never sampled");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")->check(whole_from(0))->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] { return run(*options); };
 }

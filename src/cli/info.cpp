@@ -7,7 +7,9 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/replace.h"
 #include "base/version.h"
+#include "checkpoint/store.h"
 #include "cli/commands.h"
 #include "config/options.h"
 #include "data/manifest.h"
@@ -61,9 +63,8 @@ json describe_run(const fs::path& folder) {
   read_toml((folder / "config.toml").string(), config);
   json out = {{"kind", "run"}, {"path", folder.string()}, {"design", config.design}, {"scale", config.scale}, {"steps", config.steps}, {"data", config.data}};
   std::vector<std::string> skipped;
-  if (fs::is_directory(folder / "checkpoints")) {
-    out["checkpoint"] = describe_checkpoint(find_checkpoint(folder));
-  }
+  const auto newest = checkpoint::Store(folder / "checkpoints").newest(skipped);
+  if (newest) out["checkpoint"] = describe_checkpoint(*newest);
   return out;
 }
 
@@ -96,7 +97,8 @@ json describe(const Options& options) {
   if (path.empty()) return describe_machine();
   if (fs::exists(path / "config.json")) return describe_checkpoint(path);
   if (fs::exists(path / "config.toml")) return describe_run(path);
-  const fs::path beside = path.string() + ".json";
+  const Place place = place_of(path, "info");
+  const fs::path beside = place.parent / (place.name + ".json");
   if (path.extension() == ".json" || fs::exists(beside)) return describe_shards(path);
   throw InputError({"info", path.string(), "a checkpoint, a run folder, or DIR/NAME of a shard set",
                     fs::exists(path) ? "none of these" : "nothing there", "check the path; without one, this machine is described"});

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/version.h"
 #include "cli/commands.h"
+#include "cli/usage.h"
 
 namespace mhar::cli {
 namespace {
@@ -30,8 +31,9 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? kDone : kBadInput;
+    if (error.get_exit_code() == 0) return app.exit(error);  // help or version was asked for
+    fmt::print(stderr, "mhar: {}\n", describe_usage(app, error));
+    return kBadInput;
   }
   for (const auto& entry : entries) {
     if (entry.app->parsed()) return entry.run();

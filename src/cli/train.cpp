@@ -78,6 +78,7 @@ Command add_train(CLI::App& app) {
       return true;
     };
     auto* added = command->add_option("--" + option.name, keep, help_of(option, defaults))->group(option.group)->type_name("VALUE");
+    added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as shells' users and their aliases expect
     if (std::holds_alternative<bool RunConfig::*>(option.field)) added->expected(0, 1)->default_str("true");
   }
   command->footer(design_help());

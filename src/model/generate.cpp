@@ -13,7 +13,7 @@ namespace {
 
 using at::Tensor;
 
-int64_t sample(Tensor logits, const SamplingOptions& options, at::Generator& generator) {
+int64_t sample(const Tensor& logits, const SamplingOptions& options, at::Generator& generator) {
   constexpr double kNever = -std::numeric_limits<double>::infinity();
   if (options.end_of_text >= 0 && !options.stop_at_end) logits[options.end_of_text].fill_(kNever);
   if (options.temperature == 0) return logits.argmax().item<int64_t>();

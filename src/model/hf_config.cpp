@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -71,10 +72,12 @@ void read_rope(const Keys& keys, const std::string& origin, ModelConfig& config)
     if (config.rope.kind != "default" && config.rope.kind != "linear" && config.rope.kind != "llama3") {
       refuse(origin, std::string(name) + ".rope_type", "default, linear or llama3", "'" + config.rope.kind + "'", kOther);
     }
-    config.rope.factor = nested.get<double>("factor", 1.0);
-    config.rope.low_frequency_factor = nested.get<double>("low_freq_factor", 1.0);
-    config.rope.high_frequency_factor = nested.get<double>("high_freq_factor", 4.0);
-    config.rope.original_length = nested.get<int64_t>("original_max_position_embeddings", 8192);
+    // A stretch without its numbers would be none at all: they have no defaults.
+    if (config.rope.kind != "default") config.rope.factor = nested.get<double>("factor");
+    if (config.rope.kind != "llama3") continue;
+    config.rope.low_frequency_factor = nested.get<double>("low_freq_factor");
+    config.rope.high_frequency_factor = nested.get<double>("high_freq_factor");
+    config.rope.original_length = nested.get<int64_t>("original_max_position_embeddings");
   }
 }
 
@@ -102,6 +105,13 @@ void refuse_unsupported(const Keys& keys, const std::string& origin) {
   }
   if (keys.has("sliding_window") && !keys.has("use_sliding_window")) {
     refuse(origin, "sliding_window", "none", keys.object()["sliding_window"].dump(), kOther);
+  }
+  if (keys.has("layer_types")) {
+    const json& types = keys.object()["layer_types"];
+    const auto full = [](const json& type) { return type == "full_attention"; };
+    if (!types.is_array() || !std::all_of(types.begin(), types.end(), full)) {
+      refuse(origin, "layer_types", "full_attention in every layer", types.dump(), kOther);
+    }
   }
   const std::string activation = keys.get<std::string>("hidden_act", "silu");
   if (activation != "silu") refuse(origin, "hidden_act", "silu", "'" + activation + "'", kOther);
@@ -163,7 +173,7 @@ ModelConfig parse_config_json(const std::string& text, const std::string& origin
   c.heads = keys.get<int64_t>("num_attention_heads");
   c.kv_heads = keys.get<int64_t>("num_key_value_heads", c.heads);
   c.head_dim = keys.get<int64_t>("head_dim", c.heads > 0 ? c.width / c.heads : 0);
-  c.sequence = keys.get<int64_t>("max_position_embeddings", 0);
+  c.sequence = keys.get<int64_t>("max_position_embeddings", family == "qwen3" ? 32768 : 2048);  // Hugging Face's defaults
   c.norm_eps = keys.get<double>("rms_norm_eps", 1e-6);
   c.tied = keys.get<bool>("tie_word_embeddings", false);
   read_rope(keys, origin, c);

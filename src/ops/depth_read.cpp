@@ -90,12 +90,14 @@ struct DepthRead : torch::autograd::Function<DepthRead> {
 
 std::vector<Tensor> values_of(const std::vector<DepthSource>& sources) {
   std::vector<Tensor> values;
+  values.reserve(sources.size());
   for (const auto& source : sources) values.push_back(source.value);
   return values;
 }
 
 std::vector<Tensor> rho_of(const std::vector<DepthSource>& sources) {
   std::vector<Tensor> rho;
+  rho.reserve(sources.size());
   for (const auto& source : sources) rho.push_back(source.inverse_rms);
   return rho;
 }
@@ -116,7 +118,9 @@ void check(const std::vector<DepthSource>& sources, const Tensor& key, int64_t h
 }  // namespace
 
 DepthSource depth_source(const Tensor& stored, double eps) {
-  return {stored.to(compute_type(stored)).contiguous(), inverse_rms(stored, eps)};
+  // The statistic of the contiguous copy: summed in one order whatever the layout of `stored`.
+  const Tensor value = stored.to(compute_type(stored)).contiguous();
+  return {value, inverse_rms(value, eps)};
 }
 
 Tensor depth_key(const Tensor& query, const Tensor& gain) {

@@ -41,10 +41,11 @@ Tensor logit_gradient(Chunk& chunk, double weight, double z_loss, at::ScalarType
 }
 
 struct HeadLoss : torch::autograd::Function<HeadLoss> {
-  static variable_list forward(AutogradContext* context, const Tensor& hidden, const Tensor& head, const Tensor& targets,
-                               double weight, double z_loss, bool differentiable) {
+  static variable_list forward(AutogradContext* context, const Tensor& hidden, const Tensor& head,
+                               const Tensor& targets, const TokenLossOptions& options) {
+    const auto [weight, z_loss, differentiable, logit_elements] = options;
     const int64_t tokens = hidden.size(0);
-    const int64_t rows = std::max<int64_t>(1, kLogitElements / head.size(0));
+    const int64_t rows = std::max<int64_t>(1, logit_elements / head.size(0));
     const auto type = compute_type(hidden);
     Tensor sum = at::zeros({}, hidden.options().dtype(type)), squares = at::zeros_like(sum);
     Tensor dhidden, dhead;
@@ -76,17 +77,17 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
       throw std::logic_error("token_loss: backward was asked for, but the call was not differentiable");
     }
     const auto scaled = [&](const Tensor& t) { return t.mul(gradients[0].to(t.scalar_type())); };
-    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
+    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets, double weight, double z_loss,
-                     bool differentiable) {
+TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets,
+                     const TokenLossOptions& options) {
   require_shape("token_loss", "head", head, {head.size(0), hidden.size(1)});
   require_shape("token_loss", "targets", targets, {hidden.size(0)});
-  const auto result = HeadLoss::apply(hidden, head, targets, weight, z_loss, differentiable);
+  const auto result = HeadLoss::apply(hidden, head, targets, options);
   return {result[0], result[1]};
 }
 

@@ -11,8 +11,8 @@ namespace mhar {
 /// metrics.jsonl of a run: one object a line, one line a step or event.
 class Metrics {
  public:
-  /// Opens RUN/metrics.jsonl for appending. On resume, lines of steps after `step`, and a line cut short by a kill, are
-  /// dropped first: they will be written again.
+  /// Opens RUN/metrics.jsonl for appending. On resume, lines of steps after `step` (-1: all), and a line cut short by a
+  /// kill, are dropped first: they will be written again.
   Metrics(const fs::path& run, int64_t step);
   ~Metrics();
   Metrics(const Metrics&) = delete;

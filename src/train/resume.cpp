@@ -50,6 +50,10 @@ std::optional<fs::path> resume_point(const RunConfig& config) {
   }
   std::vector<std::string> skipped;
   const auto newest = checkpoint::Store(run / "checkpoints").newest(skipped);
+  if (!newest && !skipped.empty()) {
+    throw InputError({"resume", (run / "checkpoints").string(), "a complete checkpoint", "only damaged ones, the newest: " + skipped.front(),
+                      "copy a complete one there, or start again with another --run"});
+  }
   for (const auto& reason : skipped) spdlog::warn("passed over a checkpoint: {}", reason);
   return newest;
 }

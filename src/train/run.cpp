@@ -47,8 +47,13 @@ class Run {
         progress_(config.steps, config.log_every) {
     if (data::window_count(validation_.size(), config.sequence) == 0) evaluate_now();  // refuses, before anything is written
     if (resume_from_) {
+      // Before the tensors are read: a changed width is refused by the option's name, not by a tensor's shape.
+      TrainState stored = read_state(*resume_from_);
+      reconcile(stored, config_, manifest_, threads_, device_name());
       trainer_.restore(*resume_from_);
-      reconcile(state(), config_, manifest_, threads_, device_name());
+      stored.config = config_;
+      stored.program = version();
+      state() = std::move(stored);
       spdlog::info("resumed from {} at step {}", resume_from_->string(), state().step);
     } else {
       start_state();
@@ -58,7 +63,8 @@ class Run {
   Ending go() {
     prepare_folder();
     const StopOnSignal signals;
-    Metrics metrics(config_.run, state().step);
+    // A run killed before its first checkpoint starts again, and so do its lines.
+    Metrics metrics(config_.run, resume_from_ ? state().step : -1);
     metrics_ = &metrics;
     announce();
     if (state().step == 0 && state().validations.empty()) validate();
@@ -147,7 +153,6 @@ class Run {
     const double rate = static_cast<double>(state().tokens - first_tokens_) / seconds;
     const double left = seconds / static_cast<double>(result.step - first_step_) * static_cast<double>(config_.steps - result.step);
     progress_.step(result.step, result.loss, result.rate, result.gradient_norm, rate, left);
-    last_loss_ = result.loss;
     emit({{"event", "step"},
           {"step", result.step},
           {"loss", result.loss},
@@ -201,7 +206,8 @@ class Run {
 
   void save() {
     last_checkpoint_ = store_.save(state().step, [&](const fs::path& folder) { trainer_.save(folder); });
-    store_.prune(config_.keep_last, config_.keep_every);
+    // After going back to an earlier checkpoint the later ones still stand, and would push out the one just saved.
+    if (store_.steps().back() == state().step) store_.prune(config_.keep_last, config_.keep_every);
     progress_.finish();
     spdlog::info("saved {}", last_checkpoint_.string());
   }
@@ -223,7 +229,7 @@ class Run {
     if (!map.empty()) write_file_atomically(fs::path(config_.run) / "routing.json", map);
     json done = {{"event", "done"},
                  {"step", state().step},
-                 {"train_loss", last_loss_},
+                 {"train_loss", state().train_loss},
                  {"validation_loss", state().validations.back().second},
                  {"validation_tail_mean", state().validation_tail_mean()},
                  {"tokens", state().tokens},
@@ -249,7 +255,6 @@ class Run {
   Metrics* metrics_ = nullptr;
   Clock::time_point started_;
   int64_t first_step_ = 0, first_tokens_ = 0;
-  double last_loss_ = 0;
   fs::path last_checkpoint_;
 };
 

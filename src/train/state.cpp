@@ -30,6 +30,7 @@ TrainState from_json(const json& j) {
   state.step = j.at("step");
   state.tokens = j.at("tokens");
   state.next_batch = j.at("next_batch");
+  state.train_loss = j.at("train_loss");
   state.threads = j.at("threads");
   state.device = j.at("device");
   state.program = j.at("program");
@@ -61,6 +62,7 @@ void write_state(const fs::path& folder, const TrainState& state) {
                   {"step", state.step},
                   {"tokens", state.tokens},
                   {"next_batch", state.next_batch},
+                  {"train_loss", state.train_loss},
                   {"random", {{"seed", state.config.seed}, {"counter", state.step}}},
                   {"threads", state.threads},
                   {"device", state.device},

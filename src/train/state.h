@@ -17,6 +17,7 @@ struct TrainState {
   int64_t step = 0;        ///< updates done
   int64_t tokens = 0;      ///< targets counted so far
   int64_t next_batch = 0;  ///< position of the sampler
+  double train_loss = 0;   ///< of the last update
   int64_t threads = 0;
   std::string device;      ///< cpu or the GPU's name
   std::string program;     ///< version that wrote it

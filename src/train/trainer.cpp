@@ -59,6 +59,7 @@ StepResult Trainer::step() {
   optimizer_.update(gradient.sum, result.step, result.rate, clip_factor(gradient.norm, config_.clip));
 
   state_.step = result.step;
+  state_.train_loss = result.loss;
   state_.tokens += result.counted;
   ++state_.next_batch;
   return result;
@@ -83,8 +84,8 @@ double Trainer::add_microbatch(const Batch& batch, int64_t counted, Gradient& to
   const at::Tensor& gradient = model_.parameters().gradient();
   gradient.zero_();
   if (batch.counted == 0) return 0.0;
-  const auto loss = ops::token_loss(model_.hidden(batch.ids), model_.head(), batch.targets, 1.0 / static_cast<double>(counted),
-                                    config_.z_loss, /*differentiable=*/true);
+  const auto loss = ops::token_loss(model_.hidden(batch.ids), model_.head(), batch.targets,
+                                    {.weight = 1.0 / static_cast<double>(counted), .z_loss = config_.z_loss});
   loss.objective.backward();
   if (!total.sum.is_same(gradient)) total.sum.add_(gradient);
   return loss.sum.item<double>();
@@ -97,7 +98,8 @@ void Trainer::refuse_non_finite(const std::vector<Batch>& batches, int64_t count
   if (!loss) {
     // Every loss was finite, so the gradients are made once more, one microbatch at a time, to see whose is not.
     for (culprit = 0; culprit + 1 < batches.size(); ++culprit) {
-      Gradient alone{.sum = model_.parameters().gradient()};
+      Gradient alone;
+      alone.sum = model_.parameters().gradient();
       add_microbatch(batches[culprit], counted, alone);
       if (!std::isfinite(global_norm(alone.sum))) break;
     }

@@ -31,7 +31,7 @@ TEST(WriteFileAtomically, ReplacesAndLeavesNothingElse) {
   write_file_atomically(folder / "a.json", "one");
   write_file_atomically(folder / "a.json", "two");
   EXPECT_EQ(get(folder / "a.json"), "two");
-  EXPECT_THAT(names(folder.path()), ElementsAre("a.json"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("a.json"));
 }
 
 TEST(WriteFileAtomically, AFailureLeavesTheOldText) {
@@ -43,14 +43,14 @@ TEST(WriteFileAtomically, AFailureLeavesTheOldText) {
                 HasSubstr("File too large"));
   }
   EXPECT_EQ(get(folder / "a"), "old");
-  EXPECT_THAT(names(folder.path()), ElementsAre("a"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("a"));
 }
 
 TEST(WriteFolderAtomically, MakesParentsAndTakesATrailingSeparator) {
   const TemporaryFolder folder;
   write_folder_atomically(folder.path() / "run" / "step-1" / "", fill);
   EXPECT_EQ(get(folder.path() / "run" / "step-1" / "deep" / "er" / "state"), "new");
-  EXPECT_THAT(names(folder / "run"), ElementsAre("step-1"));
+  EXPECT_THAT(entries(folder / "run"), ElementsAre("step-1"));
 }
 
 TEST(WriteFolderAtomically, FillsAsideUnderAHiddenName) {
@@ -62,7 +62,7 @@ TEST(WriteFolderAtomically, FillsAsideUnderAHiddenName) {
     fill(temporary);
   });
   EXPECT_EQ(get(folder.path() / "step" / "model"), "new");
-  EXPECT_THAT(names(folder.path()), ElementsAre("step"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("step"));
 }
 
 TEST(WriteFolderAtomically, AFailureLeavesTheOldFolder) {
@@ -74,7 +74,7 @@ TEST(WriteFolderAtomically, AFailureLeavesTheOldFolder) {
   };
   EXPECT_THROW(write_folder_atomically(folder / "step", breaks), std::runtime_error);
   EXPECT_EQ(get(folder.path() / "step" / "model"), "old");
-  EXPECT_THAT(names(folder.path()), ElementsAre("step"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("step"));
 }
 
 TEST(WriteFolderAtomically, RefusesToReplaceAFile) {
@@ -98,8 +98,8 @@ TEST(PutInPlace, WorksWithAndWithoutExchange) {
       if (there) put(folder.path() / "step" / "old", "old");
       fill(folder / ".tmp-step-1");
       put_in_place(folder / ".tmp-step-1", folder / "step", exchange);
-      EXPECT_THAT(names(folder.path()), ElementsAre("step")) << exchange << there;
-      EXPECT_THAT(names(folder / "step"), ElementsAre("deep", "model")) << exchange << there;
+      EXPECT_THAT(entries(folder.path()), ElementsAre("step")) << exchange << there;
+      EXPECT_THAT(entries(folder / "step"), ElementsAre("deep", "model")) << exchange << there;
     }
   }
 }
@@ -111,7 +111,7 @@ TEST(PutInPlace, PutsTheOldOneBackWhenTheNewOneIsMissing) {
     EXPECT_THAT(input_error([&] { put_in_place(folder / ".tmp-step-1", folder / "step", exchange); }),
                 HasSubstr("No such file"));
     EXPECT_EQ(get(folder.path() / "step" / "old"), "old");
-    EXPECT_THAT(names(folder.path()), ElementsAre("step"));
+    EXPECT_THAT(entries(folder.path()), ElementsAre("step"));
   }
 }
 
@@ -120,7 +120,7 @@ TEST(RemoveFolderAtomically, RemovesAndForgivesAMissingOne) {
   fill(folder / "step");
   remove_folder_atomically(folder.path() / "step" / "");
   remove_folder_atomically(folder / "step");
-  EXPECT_TRUE(names(folder.path()).empty());
+  EXPECT_TRUE(entries(folder.path()).empty());
 }
 
 TEST(RemoveLeftovers, RemovesOnlyItsOwnNamesOfDeadProcesses) {
@@ -134,7 +134,7 @@ TEST(RemoveLeftovers, RemovesOnlyItsOwnNamesOfDeadProcesses) {
     fill(folder / name);
   }
   EXPECT_EQ(remove_leftovers(folder.path()), 3);
-  EXPECT_EQ(names(folder.path()), (std::set<std::string>{"step-3", ".tmp", ".tmp-" + gone, ".tmp-step-x", ".git",
+  EXPECT_EQ(entries(folder.path()), (std::set<std::string>{"step-3", ".tmp", ".tmp-" + gone, ".tmp-step-x", ".git",
                                                          "tmp-step-" + gone, living}));
   EXPECT_EQ(remove_leftovers(folder / "no such folder"), 0);
 }
@@ -146,7 +146,7 @@ TEST(RemoveLeftovers, GivesASetAsideFolderItsPlaceBack) {
   put(folder.path() / (".old-step-2-" + gone) / "model", "old");
   put(folder.path() / "step-2" / "model", "new");
   EXPECT_EQ(remove_leftovers(folder.path()), 1);
-  EXPECT_THAT(names(folder.path()), ElementsAre("step-1", "step-2"));
+  EXPECT_THAT(entries(folder.path()), ElementsAre("step-1", "step-2"));
   EXPECT_EQ(get(folder.path() / "step-1" / "model"), "whole");
   EXPECT_EQ(get(folder.path() / "step-2" / "model"), "new");
 }
@@ -169,14 +169,14 @@ TEST(WriteFolderAtomically, AKillLeavesAWholeFolder) {
     ::usleep(static_cast<useconds_t>(2000 + 1700 * round));
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
-    const std::set<std::string> found = names(folder / "step");
+    const std::set<std::string> found = entries(folder / "step");
     if (found.contains("a")) {
       EXPECT_EQ(get(folder.path() / "step" / "a"), get(folder.path() / "step" / "b"));
     } else {
       EXPECT_THAT(found, ElementsAre("deep", "model"));
     }
     remove_leftovers(folder.path());
-    EXPECT_THAT(names(folder.path()), ElementsAre("step"));
+    EXPECT_THAT(entries(folder.path()), ElementsAre("step"));
   }
 }
 

@@ -40,7 +40,7 @@ inline void put(const fs::path& path, const std::string& text) {
 inline std::string get(const fs::path& path) { return read_text(path, "read for the test"); }
 
 /// Names in a folder, hidden ones included.
-inline std::set<std::string> names(const fs::path& folder) {
+inline std::set<std::string> entries(const fs::path& folder) {
   std::set<std::string> found;
   for (const auto& entry : fs::directory_iterator(folder)) found.insert(entry.path().filename().string());
   return found;

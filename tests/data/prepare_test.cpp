@@ -181,7 +181,7 @@ TEST(Prepare, TakesTrailingSeparators) {
   options.sources = {folder.path() / "text" / ""};
   options.prefix = folder.path() / "out" / "größe 2" / "";
   const Manifest odd = prepare_bytes(options).manifest;
-  EXPECT_THAT(names(folder / "out"), ElementsAre("größe 2-00000.npy", "größe 2.json", "set-00000.npy", "set.json"));
+  EXPECT_THAT(entries(folder / "out"), ElementsAre("größe 2-00000.npy", "größe 2.json", "set-00000.npy", "set.json"));
   EXPECT_EQ(odd.train.shards[0].hash, plain.train.shards[0].hash);
   EXPECT_EQ(documents(options.prefix, "train").size(), 3u);
 }
@@ -198,7 +198,7 @@ TEST(Prepare, FillsShardsToTheirSizeAndRemovesOldOnes) {
   put(folder.path() / "out" / "other-00000.npy", "not ours");
   options.shard_tokens = 50;
   prepare_bytes(options);
-  EXPECT_THAT(names(folder / "out"), ElementsAre("other-00000.npy", "set-00000.npy", "set-00001.npy", "set.json"));
+  EXPECT_THAT(entries(folder / "out"), ElementsAre("other-00000.npy", "set-00000.npy", "set-00001.npy", "set.json"));
   EXPECT_EQ(documents(options.prefix, "train"), before);
 }
 
@@ -207,7 +207,7 @@ TEST(Prepare, AFullDiskLeavesTheOldSetWhole) {
   write_numbered(folder, 30);
   const PrepareOptions options = options_for(folder, 0.2);
   prepare_bytes(options);
-  const auto files = names(folder / "out");
+  const auto files = entries(folder / "out");
   const auto train = documents(options.prefix, "train");
   const auto validation = documents(options.prefix, "validation");
   put(folder.path() / "text" / "large", std::string(1000000, 'x'));
@@ -216,7 +216,7 @@ TEST(Prepare, AFullDiskLeavesTheOldSetWhole) {
     EXPECT_THAT(input_error([&] { prepare_bytes(options); }),
                 AllOf(HasSubstr("File too large"), HasSubstr("ulimit -f")));
   }
-  EXPECT_EQ(names(folder / "out"), files);
+  EXPECT_EQ(entries(folder / "out"), files);
   EXPECT_EQ(documents(options.prefix, "train"), train);
   EXPECT_EQ(documents(options.prefix, "validation"), validation);
 }
@@ -231,7 +231,7 @@ TEST(Prepare, RefusesBadSources) {
               AllOf(HasSubstr("wanted at least one file with text, got 0 files"), HasSubstr("name text files")));
   put(folder.path() / "text" / "empty", "");
   EXPECT_THAT(input_error([&] { prepare_bytes(options); }), HasSubstr("got 1 files, 1 left out"));
-  EXPECT_TRUE(names(folder / "out").empty());
+  EXPECT_TRUE(entries(folder / "out").empty());
 }
 
 TEST(Prepare, RefusesAnUnreadableFolder) {

@@ -146,11 +146,15 @@ def test_gpu_check_without_a_gpu_says_what_it_skipped(tmp_path):
     ],
 )
 def test_gpu_losses(tmp_path, capsys, losses, falls):
-    lines = [{"event": "step", "step": i + 1, "loss": loss, "tokens_per_s": 1000 + i} for i, loss in enumerate(losses)]
+    # Ten seconds for the first step, then 2,000 tokens a second.
+    lines = [{"event": "step", "step": i + 1, "loss": loss, "tokens": 2000 * (i + 1), "seconds": 10.0 + i}
+             for i, loss in enumerate(losses)]
+    lines.append({"event": "done", "step": len(losses), "validation_loss": 7.5, "peak_bytes": 3 * 2**20})
     (tmp_path / "mhar-metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "mhar-memory.txt").write_text("100\n2500\n300\n")
     module = load("gpu_losses")
     assert module.main(["mhar", str(tmp_path)]) == (0 if falls else 1)
     module.main(["--table", str(tmp_path), "mhar", "standard"])
     table = capsys.readouterr().out
-    assert f"| mhar | {losses[0]:.4f} |" in table and "| 2500 |" in table and "| standard | no steps |" in table
+    assert f"| mhar | {losses[0]:.4f} | {losses[-1]:.4f} | 2000 | 3 / 2500 | 7.5000 |" in table
+    assert "| standard | no steps |" in table
