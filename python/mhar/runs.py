@@ -10,7 +10,7 @@ from statistics import median
 from mhar.errors import InputError
 from mhar.units import perplexities
 
-TAIL = 11  # validations in the reported mean (method, section 4)
+TAIL = 11  # validations in the reported mean (docs/method.md, section 10)
 
 
 @dataclass

@@ -33,8 +33,8 @@ class MappedFile {
 /// The whole file as a string. Throws InputError naming `operation` and the path.
 std::string read_text(const fs::path& path, std::string_view operation);
 
-/// A file being written; every short write, full disk or I/O error throws InputError naming the path and the system's word.
-/// Nothing is durable before close().
+/// A file being written; every short write, full disk or I/O error throws InputError naming the path and the system's
+/// word. Nothing is durable before close().
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);  ///< creates or truncates
@@ -55,11 +55,13 @@ class FileWriter {
 /// Flushes a folder's entries to the disk.
 void sync_folder(const fs::path& folder);
 
-/// Replaces the file `path` in one step: a reader sees the old text or the new one, never a part, also after a kill or power cut.
+/// Replaces the file `path` in one step: a reader sees the old text or the new one, never a part, also after a kill or
+/// power cut.
 void write_file_atomically(const fs::path& path, std::string_view text);
 
-/// Fills a folder aside and puts it in place of `target` in one step; a `target` that exists is exchanged and then removed.
-/// `fill` writes into the folder it is given; when it throws, the temporary folder is removed and `target` is as before.
+/// Fills a folder aside and puts it in place of `target` in one step; a `target` that exists is exchanged and then
+/// removed. `fill` writes into the folder it is given; when it throws, the temporary folder is removed and `target` is
+/// as before.
 void write_folder_atomically(const fs::path& target, const std::function<void(const fs::path& temporary)>& fill);
 
 /// Removes a folder so that a kill part-way never leaves it half there under its own name (renamed aside first).

@@ -16,7 +16,8 @@ struct ParameterSpec {
   std::string name;            ///< its name in model.safetensors
   std::vector<int64_t> shape;  ///< as stored there
   Initial initial;
-  bool can_move = true;  ///< false: no data gradient can ever reach it (for example the query of a site with one source)
+  bool can_move =
+      true;  ///< false: no data gradient can ever reach it (for example the query of a site with one source)
 
   int64_t count() const {
     int64_t n = 1;

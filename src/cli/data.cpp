@@ -39,11 +39,17 @@ int run(Options& options) {
 
 Command add_data(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  auto* command = app.add_subcommand("data", "Text files or folders to token shards (bytes; for parquet, jsonl and other tokenizers: python -m mhar.data)");
+  auto* command = app.add_subcommand(
+      "data",
+      "Text files or folders to token shards (bytes; for parquet, jsonl and other tokenizers: python -m mhar.data)");
   command->add_option("--out", options->out, "DIR/NAME of the shard set to write")->required();
-  command->add_option("--validation-fraction", options->prepare.validation_fraction, "Share of the documents kept for validation")->capture_default_str();
+  command
+      ->add_option("--validation-fraction", options->prepare.validation_fraction,
+                   "Share of the documents kept for validation")
+      ->capture_default_str();
   command->add_option("--seed", options->prepare.seed, "Chooses the validation documents")->capture_default_str();
-  command->add_option("--shard-tokens", options->prepare.shard_tokens, "Tokens in one shard at most")->capture_default_str();
+  command->add_option("--shard-tokens", options->prepare.shard_tokens, "Tokens in one shard at most")
+      ->capture_default_str();
   command->add_flag("--json", options->json, "Print the manifest as one JSON line");
   command->add_option("PATH", options->sources, "Text files and folders; every file is one document")->required();
   return [options] { return run(*options); };

@@ -28,7 +28,8 @@ bool is_bytes(const data::Tokenizer& tokenizer) { return tokenizer.kind == "byte
 std::vector<int64_t> prompt_ids(const Options& options, const data::Tokenizer& tokenizer) {
   if (!options.prompt_tokens.empty()) return options.prompt_tokens;
   if (!is_bytes(tokenizer)) {
-    throw InputError({"generate", "option --prompt", "a checkpoint trained on bytes", "one trained with the tokenizer " + tokenizer.name,
+    throw InputError({"generate", "option --prompt", "a checkpoint trained on bytes",
+                      "one trained with the tokenizer " + tokenizer.name,
                       "use python -m mhar.generate with its tokenizer.json, or give --prompt-tokens 1,2,3"});
   }
   std::vector<int64_t> ids;
@@ -84,17 +85,31 @@ Command add_generate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto& sampling = options->sampling;
   auto* command = app.add_subcommand("generate", "Sample text after a prompt");
-  command->add_option("--checkpoint", options->checkpoint, "Checkpoint, Hugging Face model folder, or run folder (its newest checkpoint)")->required();
+  command
+      ->add_option("--checkpoint", options->checkpoint,
+                   "Checkpoint, Hugging Face model folder, or run folder (its newest checkpoint)")
+      ->required();
   auto* prompt = command->add_option("--prompt", options->prompt, "Text to go on from");
-  auto* ids = command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to go on from, separated by commas")->delimiter(',');
+  auto* ids =
+      command->add_option("--prompt-tokens", options->prompt_tokens, "Token ids to go on from, separated by commas")
+          ->delimiter(',');
   ids->excludes(prompt);
-  command->add_option("--tokens", sampling.tokens, "How many tokens to sample")->check(whole_from(0))->capture_default_str();
-  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")->check(number_from(0))->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "Sample among the k likeliest; 0: all")->check(whole_from(0))->capture_default_str();
+  command->add_option("--tokens", sampling.tokens, "How many tokens to sample")
+      ->check(whole_from(0))
+      ->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "0: always the likeliest token")
+      ->check(number_from(0))
+      ->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "Sample among the k likeliest; 0: all")
+      ->check(whole_from(0))
+      ->capture_default_str();
   command->add_option("--seed", sampling.seed, "Same seed, same text")->capture_default_str();
-  command->add_flag("--stop-at-end", sampling.stop_at_end, "Stop at end-of-text; without it end-of-text is never sampled");
+  command->add_flag("--stop-at-end", sampling.stop_at_end,
+                    "Stop at end-of-text; without it end-of-text is never sampled");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")->check(whole_from(0))->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: one per core")
+      ->check(whole_from(0))
+      ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] { return run(*options); };
 }

@@ -13,8 +13,8 @@
 #include "cli/commands.h"
 #include "config/options.h"
 #include "data/manifest.h"
-#include "ops/device.h"
 #include "model/hf_config.h"
+#include "ops/device.h"
 #include "train/model_folder.h"
 #include "train/state.h"
 
@@ -31,10 +31,18 @@ struct Options {
 json describe_model(const ModelConfig& c) {
   int64_t parameters = 0;
   for (const auto& spec : Decoder::specs(c)) parameters += spec.count();
-  return {{"design", c.design},     {"parameters", parameters},     {"vocabulary", c.vocabulary},
-          {"width", c.width},       {"layers", c.layers},           {"heads", c.heads},
-          {"kv_heads", c.kv_heads}, {"head_dim", c.head_dim},       {"ffn", c.ffn},
-          {"sequence", c.sequence}, {"routing_heads", make_design(c)->heads()}, {"tied", c.tied}};
+  return {{"design", c.design},
+          {"parameters", parameters},
+          {"vocabulary", c.vocabulary},
+          {"width", c.width},
+          {"layers", c.layers},
+          {"heads", c.heads},
+          {"kv_heads", c.kv_heads},
+          {"head_dim", c.head_dim},
+          {"ffn", c.ffn},
+          {"sequence", c.sequence},
+          {"routing_heads", make_design(c)->heads()},
+          {"tied", c.tied}};
 }
 
 json describe_checkpoint(const fs::path& folder) {
@@ -61,7 +69,8 @@ json describe_checkpoint(const fs::path& folder) {
 json describe_run(const fs::path& folder) {
   RunConfig config;
   read_toml((folder / "config.toml").string(), config);
-  json out = {{"kind", "run"}, {"path", folder.string()}, {"design", config.design}, {"scale", config.scale}, {"steps", config.steps}, {"data", config.data}};
+  json out = {{"kind", "run"},         {"path", folder.string()}, {"design", config.design},
+              {"scale", config.scale}, {"steps", config.steps},   {"data", config.data}};
   std::vector<std::string> skipped;
   const auto newest = checkpoint::Store(folder / "checkpoints").newest(skipped);
   if (newest) out["checkpoint"] = describe_checkpoint(*newest);
@@ -101,7 +110,8 @@ json describe(const Options& options) {
   const fs::path beside = place.parent / (place.name + ".json");
   if (path.extension() == ".json" || fs::exists(beside)) return describe_shards(path);
   throw InputError({"info", path.string(), "a checkpoint, a run folder, or DIR/NAME of a shard set",
-                    fs::exists(path) ? "none of these" : "nothing there", "check the path; without one, this machine is described"});
+                    fs::exists(path) ? "none of these" : "nothing there",
+                    "check the path; without one, this machine is described"});
 }
 
 void print(const json& object, const std::string& indent) {
@@ -120,14 +130,16 @@ void print(const json& object, const std::string& indent) {
 Command add_info(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* command = app.add_subcommand("info", "What a checkpoint, a run, a shard set, a scale or this machine is");
-  auto* path = command->add_option("PATH", options->path, "Checkpoint, run folder or DIR/NAME of a shard set; without it: this machine and build");
+  auto* path = command->add_option(
+      "PATH", options->path, "Checkpoint, run folder or DIR/NAME of a shard set; without it: this machine and build");
   command->add_option("--scale", options->scale, "Dimensions and parameter count of a scale instead")->excludes(path);
   command->add_option("--design", options->design, "With --scale: of this design");
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] {
     const json object = describe(*options);
     if (options->json) {
-      fmt::print("{}\n", object.dump());
+      // A path need not be UTF-8.
+      fmt::print("{}\n", object.dump(-1, ' ', false, json::error_handler_t::replace));
     } else {
       print(object, "");
     }

@@ -1,11 +1,15 @@
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <csignal>
 #include <exception>
+#include <filesystem>
+#include <new>
 
 #include "base/error.h"
+#include "base/system_fault.h"
 #include "base/version.h"
 #include "cli/commands.h"
 #include "cli/usage.h"
@@ -17,6 +21,17 @@ struct Entry {
   CLI::App* app;
   Command run;
 };
+
+int report(const std::string& message, ExitCode code) {
+  fmt::print(stderr, "mhar: {}\n", message);
+  return code;
+}
+
+int out_of_memory() {
+  return report(describe({"allocate memory", "", "as much as model and batch need", "too little on this machine",
+                          "lower --microbatch (train) or --batch (eval), or use a smaller model"}),
+                kBadInput);
+}
 
 int main(int argc, char** argv) {
   CLI::App app{"mhar: train, evaluate and sample Transformers whose residual stream is attention over depth"};
@@ -53,10 +68,20 @@ int main(int argc, char** argv) {
   try {
     return mhar::cli::main(argc, argv);
   } catch (const mhar::InputError& error) {
-    fmt::print(stderr, "mhar: {}\n", error.what());
-    return mhar::cli::kBadInput;
+    return mhar::cli::report(error.what(), mhar::cli::kBadInput);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const std::string path = error.path1().string(), reason = error.code().message();
+    return mhar::cli::report(
+        mhar::describe({"open", path, "a path that can be used", reason, mhar::remedy_for(error.code().value())}),
+        mhar::cli::kBadInput);
+  } catch (const std::bad_alloc&) {
+    return mhar::cli::out_of_memory();
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    const bool memory =
+        what.find("not enough memory") != std::string::npos || what.find("out of memory") != std::string::npos;
+    return memory ? mhar::cli::out_of_memory() : mhar::cli::report(what, mhar::cli::kFault);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "mhar: {}\n", error.what());
-    return mhar::cli::kFault;
+    return mhar::cli::report(error.what(), mhar::cli::kFault);
   }
 }

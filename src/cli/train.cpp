@@ -29,7 +29,8 @@ RunConfig configured(const Options& options) {
   }
   for (const auto& [name, value] : {std::pair{"data", &config.data}, std::pair{"run", &config.run}}) {
     if (value->empty()) {
-      throw InputError({"train", fmt::format("option --{}", name), "a path", "nothing", fmt::format("add --{} PATH", name)});
+      throw InputError(
+          {"train", fmt::format("option --{}", name), "a path", "nothing", fmt::format("add --{} PATH", name)});
     }
   }
   residual::find(config.design);
@@ -43,8 +44,9 @@ int run(const Options& options) {
       fmt::print("{}\n", event.dump());
       std::fflush(stdout);
     } else if (event.at("event") == "done") {
-      fmt::print("step {}: validation loss {:.4f}, mean of the last validations {:.4f}, {:.0f} tokens/s\n{}\n", event.at("step").get<int64_t>(),
-                 event.at("validation_loss").get<double>(), event.at("validation_tail_mean").get<double>(), event.at("tokens_per_s").get<double>(),
+      fmt::print("step {}: validation loss {:.4f}, mean of the last validations {:.4f}, {:.0f} tokens/s\n{}\n",
+                 event.at("step").get<int64_t>(), event.at("validation_loss").get<double>(),
+                 event.at("validation_tail_mean").get<double>(), event.at("tokens_per_s").get<double>(),
                  event.at("checkpoint").get<std::string>());
     }
   });
@@ -69,7 +71,8 @@ std::string design_help() {
 Command add_train(CLI::App& app) {
   auto options = std::make_shared<Options>();
   auto* command = app.add_subcommand("train", "Train a model, or go on with a run");
-  command->add_option("--config", options->config_file, "TOML file of `name = value` lines, names as the options below; options override it");
+  command->add_option("--config", options->config_file,
+                      "TOML file of `name = value` lines, names as the options below; options override it");
   command->add_flag("--json", options->json, "Print every event as one JSON line on standard output");
   const RunConfig defaults;
   for (const auto& option : mhar::options()) {
@@ -77,7 +80,9 @@ Command add_train(CLI::App& app) {
       options->given[name] = values.back();
       return true;
     };
-    auto* added = command->add_option("--" + option.name, keep, help_of(option, defaults))->group(option.group)->type_name("VALUE");
+    auto* added = command->add_option("--" + option.name, keep, help_of(option, defaults))
+                      ->group(option.group)
+                      ->type_name("VALUE");
     added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // as shells' users and their aliases expect
     if (std::holds_alternative<bool RunConfig::*>(option.field)) added->expected(0, 1)->default_str("true");
   }

@@ -44,14 +44,16 @@ std::string unknown_argument(const CLI::App& command, const std::string& called,
   const std::string name = word.substr(0, word.find('='));
   const std::string near = closest(name, option_names(command));
   const std::string help = fmt::format("see {} --help", called);
-  return describe({"command line", word, fmt::format("{} of {}", dashed == rest.end() ? "an argument" : "an option", called),
+  return describe({"command line", word,
+                   fmt::format("{} of {}", dashed == rest.end() ? "an argument" : "an option", called),
                    "an unknown one", near.empty() ? help : fmt::format("did you mean {}? {}", near, help)});
 }
 
 }  // namespace
 
 CLI::Validator whole_from(int64_t least) {
-  return {[least](std::string& text) { return check_number(text, least, "a whole number"); }, fmt::format(">= {}", least)};
+  return {[least](std::string& text) { return check_number(text, least, "a whole number"); },
+          fmt::format(">= {}", least)};
 }
 
 CLI::Validator number_from(double least) {

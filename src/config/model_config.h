@@ -14,7 +14,7 @@ struct RopeScaling {
   int64_t original_length = 8192;      ///< llama3, positions
 };
 
-/// The decoder's dimensions and choices (method, section 4). Letters: V, D, L, F as there.
+/// The decoder's dimensions and choices (docs/method.md, section 9). Letters: V, D, L, F as there.
 struct ModelConfig {
   std::string design = "standard";  ///< a name of the residual registry
   int64_t vocabulary = 0;           ///< V

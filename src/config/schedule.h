@@ -3,7 +3,7 @@
 
 namespace mhar {
 
-/// Linear warm-up, then cosine to `floor` times the peak (method, section 4, "Rate").
+/// Linear warm-up, then cosine to `floor` times the peak (docs/method.md, Eq. 30).
 struct Schedule {
   int64_t steps, warm_up;
   double peak, floor;

@@ -5,8 +5,8 @@
 
 namespace mhar::data {
 
-/// A fixed order over windows: every epoch a seeded permutation of all of them, cut into batches, the last partial batch
-/// dropped. Its whole state is the number of the next batch, so a resumed run goes on exactly where it was.
+/// A fixed order over windows: every epoch a seeded permutation of all of them, cut into batches, the last partial
+/// batch dropped. Its whole state is the number of the next batch, so a resumed run goes on exactly where it was.
 class Sampler {
  public:
   /// Throws InputError when not one batch fits (naming the option to change).

@@ -16,7 +16,7 @@ class TokenFile {
   int width() const { return width_; }  ///< bytes a token: 2 or 4
   /// Copies tokens [begin, begin + out.size()) as 64-bit ids.
   void copy(int64_t begin, std::span<int64_t> out) const;
-  int64_t largest() const;                ///< -1 for an empty file
+  int64_t largest() const;  ///< -1 for an empty file
   std::span<const std::byte> payload() const;
 
  private:

@@ -82,10 +82,13 @@ Tensor Decoder::mlp(int64_t layer, const Tensor& x) const {
 Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::RoutingObserver& observer) const {
   const int64_t batch = ids.size(0), tokens = ids.size(1);
   if (cache && cache->length > 0 && tokens > 1) {
-    throw std::invalid_argument(describe({"Decoder::hidden", "ids", "one token after a filled cache", fmt::format("{} tokens", tokens),
-                                          "feed the tokens one at a time, or start with an empty cache"}));
+    throw std::invalid_argument(
+        describe({"Decoder::hidden", "ids", "one token after a filled cache", fmt::format("{} tokens", tokens),
+                  "feed the tokens one at a time, or start with an empty cache"}));
   }
-  const auto norm = [&](int64_t layer, const char* name) { return residual::Norm{weight(layer, name), config_.norm_eps}; };
+  const auto norm = [&](int64_t layer, const char* name) {
+    return residual::Norm{weight(layer, name), config_.norm_eps};
+  };
   auto pass = design_->begin(observer);
   pass->start(at::embedding(parameters_->get(names::kEmbedding), ids).view({batch * tokens, config_.width}));
   for (int64_t layer = 0; layer < config_.layers; ++layer) {

@@ -18,8 +18,8 @@ struct KvCache {
   int64_t length = 0;  ///< positions held
 };
 
-/// The decoder-only Transformer of the method, section 4. Letters: B windows of T tokens, P = B T, D width, V vocabulary.
-/// A block never knows which residual design it is in.
+/// The decoder-only Transformer of docs/method.md (sections 3 to 9). Letters: B windows of T tokens, P = B T, D width,
+/// V vocabulary. A block never knows which residual design it is in.
 class Decoder {
  public:
   /// Validates `config`, then allocates zeroed parameters; initialise() or a checkpoint fills them.
@@ -27,7 +27,8 @@ class Decoder {
 
   /// Final hidden states after the last norm, [P, D], of ids [B, T] (int64, on the model's device). With a cache, ids
   /// continue it; more than one token only into an empty cache.
-  at::Tensor hidden(const at::Tensor& ids, KvCache* cache = nullptr, const residual::RoutingObserver& observer = {}) const;
+  at::Tensor hidden(const at::Tensor& ids, KvCache* cache = nullptr,
+                    const residual::RoutingObserver& observer = {}) const;
   /// Logits [P, V] of hidden states [P, D].
   at::Tensor logits(const at::Tensor& hidden) const { return hidden.mm(head().t()); }
   /// The output head's matrix [V, D].
@@ -56,7 +57,7 @@ class Decoder {
 /// The design object a configuration asks for. Throws InputError for an unknown design or heads that do not divide.
 std::unique_ptr<residual::Design> make_design(const ModelConfig& config);
 
-/// Inverse rotary frequencies [head_dim / 2] (double, CPU), stretched as config.rope says (method: rotary).
+/// Inverse rotary frequencies [head_dim / 2] (double, CPU), stretched as config.rope says (Eq. 11 to 13).
 at::Tensor inverse_frequencies(const ModelConfig& config);
 
 }  // namespace mhar

@@ -24,7 +24,8 @@ int64_t sample(const Tensor& logits, const SamplingOptions& options, at::Generat
   return at::multinomial((logits / options.temperature).softmax(0), 1, false, generator).item<int64_t>();
 }
 
-// The logits after the last of `tokens`, fp32 on the CPU so that a seed gives the same text on every device type's path.
+// The logits after the last of `tokens`, fp32 on the CPU so that a seed gives the same text on every device type's
+// path.
 Tensor last_logits(const Decoder& model, const std::vector<int64_t>& tokens, KvCache& cache) {
   const Tensor ids = at::tensor(tokens, at::kLong).view({1, -1}).to(model.parameters().device());
   const Tensor hidden = model.hidden(ids, &cache);
@@ -33,12 +34,13 @@ Tensor last_logits(const Decoder& model, const std::vector<int64_t>& tokens, KvC
 
 void check(const Decoder& model, const std::vector<int64_t>& prompt) {
   if (prompt.empty()) {
-    throw InputError({"generate", "option --prompt", "at least one token", "an empty prompt", "give some text to go on from"});
+    throw InputError(
+        {"generate", "option --prompt", "at least one token", "an empty prompt", "give some text to go on from"});
   }
   for (const int64_t id : prompt) {
     if (id >= 0 && id < model.config().vocabulary) continue;
-    throw InputError({"generate", "prompt", fmt::format("token ids from 0 to {}", model.config().vocabulary - 1), std::to_string(id),
-                      "use the tokenizer the model was trained with"});
+    throw InputError({"generate", "prompt", fmt::format("token ids from 0 to {}", model.config().vocabulary - 1),
+                      std::to_string(id), "use the tokenizer the model was trained with"});
   }
 }
 

@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void refuse(const std::string& origin, const std::string& key, const std::string& wanted, const std::string& got,
-                         const std::string& remedy) {
+[[noreturn]] void refuse(const std::string& origin, const std::string& key, const std::string& wanted,
+                         const std::string& got, const std::string& remedy) {
   throw InputError({"read config.json", origin + ": " + key, wanted, got, remedy});
 }
 
@@ -65,12 +65,14 @@ void read_rope(const Keys& keys, const std::string& origin, ModelConfig& config)
   config.rope_theta = keys.get<double>("rope_theta", 1e4);
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
     if (!keys.has(name)) continue;
-    if (!keys.object()[name].is_object()) refuse(origin, name, "an object", keys.object()[name].dump(), "correct the value");
+    if (!keys.object()[name].is_object())
+      refuse(origin, name, "an object", keys.object()[name].dump(), "correct the value");
     const Keys nested(keys.object()[name], origin + ": " + name);
     config.rope_theta = nested.get<double>("rope_theta", config.rope_theta);
     config.rope.kind = nested.get<std::string>("rope_type", nested.get<std::string>("type", "default"));
     if (config.rope.kind != "default" && config.rope.kind != "linear" && config.rope.kind != "llama3") {
-      refuse(origin, std::string(name) + ".rope_type", "default, linear or llama3", "'" + config.rope.kind + "'", kOther);
+      refuse(origin, std::string(name) + ".rope_type", "default, linear or llama3", "'" + config.rope.kind + "'",
+             kOther);
     }
     // A stretch without its numbers would be none at all: they have no defaults.
     if (config.rope.kind != "default") config.rope.factor = nested.get<double>("factor");
@@ -125,7 +127,8 @@ std::string to_config_json(const ModelConfig& c, const std::string& type, int64_
   const std::string family = c.qk_norm ? "qwen3" : "llama";
   json out = extra;
   out["model_type"] = extra.empty() ? family : family + "_attnres";
-  out["architectures"] = {std::string(c.qk_norm ? "Qwen3" : "Llama") + (extra.empty() ? "" : "AttnRes") + "ForCausalLM"};
+  out["architectures"] = {std::string(c.qk_norm ? "Qwen3" : "Llama") + (extra.empty() ? "" : "AttnRes") +
+                          "ForCausalLM"};
   out["vocab_size"] = c.vocabulary;
   out["hidden_size"] = c.width;
   out["intermediate_size"] = c.ffn;
@@ -173,7 +176,8 @@ ModelConfig parse_config_json(const std::string& text, const std::string& origin
   c.heads = keys.get<int64_t>("num_attention_heads");
   c.kv_heads = keys.get<int64_t>("num_key_value_heads", c.heads);
   c.head_dim = keys.get<int64_t>("head_dim", c.heads > 0 ? c.width / c.heads : 0);
-  c.sequence = keys.get<int64_t>("max_position_embeddings", family == "qwen3" ? 32768 : 2048);  // Hugging Face's defaults
+  c.sequence =
+      keys.get<int64_t>("max_position_embeddings", family == "qwen3" ? 32768 : 2048);  // Hugging Face's defaults
   c.norm_eps = keys.get<double>("rms_norm_eps", 1e-6);
   c.tied = keys.get<bool>("tie_word_embeddings", false);
   read_rope(keys, origin, c);

@@ -9,20 +9,24 @@ constexpr int64_t kAlignment = 64;  // bytes
 
 at::Tensor pattern(const ParameterSpec& spec) {
   switch (spec.initial.pattern) {
-    case Initial::Pattern::ones: return at::ones(spec.shape);
-    case Initial::Pattern::identity: return at::eye(spec.shape[0], spec.shape[1]);
+    case Initial::Pattern::ones:
+      return at::ones(spec.shape);
+    case Initial::Pattern::identity:
+      return at::eye(spec.shape[0], spec.shape[1]);
     case Initial::Pattern::first_unit: {
       at::Tensor unit = at::zeros(spec.shape);
       unit.view(-1)[0] = 1;
       return unit;
     }
-    default: return at::zeros(spec.shape);
+    default:
+      return at::zeros(spec.shape);
   }
 }
 
 }  // namespace
 
-Parameters::Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at::Device device) : specs_(std::move(specs)) {
+Parameters::Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at::Device device)
+    : specs_(std::move(specs)) {
   const int64_t step = kAlignment / static_cast<int64_t>(c10::elementSize(type));
   int64_t total = 0;
   for (size_t i = 0; i < specs_.size(); ++i) {

@@ -26,7 +26,7 @@ at::Tensor inverse_frequencies(const ModelConfig& config) {
   auto* out = result.data_ptr<double>();
   for (int64_t i = 0; i < half; ++i) {
     const double frequency = std::pow(config.rope_theta, -2.0 * i / static_cast<double>(config.head_dim));
-    out[i] = config.rope.kind == "llama3" ? llama3(frequency, config.rope)
+    out[i] = config.rope.kind == "llama3"   ? llama3(frequency, config.rope)
              : config.rope.kind == "linear" ? frequency / config.rope.factor
                                             : frequency;
   }

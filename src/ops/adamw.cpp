@@ -14,8 +14,8 @@ constexpr int64_t kGrain = 1 << 14;  // elements a task; below this a thread cos
 kernels::Element element_of(const char* argument, const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return kernels::Element::f32;
   if (tensor.scalar_type() == at::kBFloat16) return kernels::Element::bf16;
-  throw std::invalid_argument(describe({"adamw", argument, "fp32 or bf16", c10::toString(tensor.scalar_type()),
-                                        "convert the buffer"}));
+  throw std::invalid_argument(
+      describe({"adamw", argument, "fp32 or bf16", c10::toString(tensor.scalar_type()), "convert the buffer"}));
 }
 
 void check(const AdamWBuffers& b) {
@@ -23,7 +23,8 @@ void check(const AdamWBuffers& b) {
   const auto one = [&](const char* name, const at::Tensor& tensor) {
     require_shape("adamw", name, tensor, size);
     if (tensor.is_contiguous() && tensor.device() == b.parameter.device()) return;
-    throw std::invalid_argument(describe({"adamw", name, "a contiguous buffer on the parameters' device", "another", "copy it there"}));
+    throw std::invalid_argument(
+        describe({"adamw", name, "a contiguous buffer on the parameters' device", "another", "copy it there"}));
   };
   one("parameter", b.parameter);
   one("gradient", b.gradient);
@@ -51,10 +52,13 @@ void adamw(const AdamWBuffers& b, kernels::AdamwArguments arguments) {
   if (b.parameter.is_cuda()) {
     const c10::impl::VirtualGuardImpl guard(at::kCUDA);
     const int code = kernels::adamw_cuda({0, count}, arguments, guard.getStream(b.parameter.device()).native_handle());
-    if (code != 0) throw std::runtime_error(std::string("adamw: the CUDA kernel failed: ") + kernels::cuda_error_text(code));
+    if (code != 0)
+      throw std::runtime_error(std::string("adamw: the CUDA kernel failed: ") + kernels::cuda_error_text(code));
     return;
   }
-  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) { kernels::adamw_cpu({begin, end - begin}, arguments); });
+  at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
+    kernels::adamw_cpu({begin, end - begin}, arguments);
+  });
 }
 
 }  // namespace mhar::ops

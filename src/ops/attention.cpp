@@ -49,23 +49,28 @@ Tensor rotate(const Tensor& x, const RotaryTable& table, int64_t first) {
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value) {
   const int64_t batch = query.size(0), tokens = query.size(1);
-  const Tensor mixed = at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {},
-                                                        /*dropout_p=*/0.0, /*is_causal=*/tokens > 1, c10::nullopt,
-                                                        /*enable_gqa=*/query.size(2) != key.size(2));
+  const Tensor mixed =
+      at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {},
+                                       /*dropout_p=*/0.0, /*is_causal=*/tokens > 1, c10::nullopt,
+                                       /*enable_gqa=*/query.size(2) != key.size(2));
   return mixed.transpose(1, 2).reshape({batch, tokens, -1});
 }
 
-std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                             int64_t sequence) {
+std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads,
+                             int64_t head_dim, int64_t sequence) {
   at::AutoGradMode gradient(true);
   const auto options = at::TensorOptions().device(device).dtype(storage);
   const Tensor q = at::empty({1, heads, sequence, head_dim}, options).requires_grad_();
   const Tensor k = at::empty({1, kv_heads, sequence, head_dim}, options).requires_grad_();
   switch (at::_fused_sdp_choice(q, k, k, {}, 0.0, /*is_causal=*/sequence > 1, c10::nullopt, heads != kv_heads)) {
-    case 1: return "flash";
-    case 2: return "efficient";
-    case 3: return "cudnn";
-    default: return "math";
+    case 1:
+      return "flash";
+    case 2:
+      return "efficient";
+    case 3:
+      return "cudnn";
+    default:
+      return "math";
   }
 }
 

@@ -11,7 +11,8 @@ struct RotaryTable {
 };
 
 /// The table of positions 0 .. length - 1 for inverse frequencies [d / 2] (double, CPU).
-RotaryTable rotary_table(const at::Tensor& inverse_frequencies, int64_t length, at::ScalarType storage, at::Device device);
+RotaryTable rotary_table(const at::Tensor& inverse_frequencies, int64_t length, at::ScalarType storage,
+                         at::Device device);
 
 /// Rotates the halves of each head (Hugging Face's layout) by its position: x [B, T, n, d], positions
 /// first .. first + T - 1. Arithmetic in the compute type, rounded once.
@@ -22,7 +23,7 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table, int64_t first);
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
 
 /// Name of the kernel that attention() will run for such a query, for the log: flash, efficient, cudnn or math.
-std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads, int64_t head_dim,
-                             int64_t sequence);
+std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads,
+                             int64_t head_dim, int64_t sequence);
 
 }  // namespace mhar::ops

@@ -21,7 +21,7 @@ Tensor head_matrix(const Tensor& key, int64_t heads) {
   return mask.mul_(key.unsqueeze(1));
 }
 
-// a = rho * (w . s) for every source: [N, P, H].
+// Eq. 2 for every source: [N, P, H].
 Tensor logits_of(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& matrix) {
   const int64_t tokens = values[0].size(0);
   Tensor logits = at::empty({static_cast<int64_t>(values.size()), tokens, matrix.size(1)}, matrix.options());
@@ -67,9 +67,11 @@ struct DepthRead : torch::autograd::Function<DepthRead> {
       Tensor one = dweights[i];
       at::sum_out(one, by_head(at::mul(dmix, saved[i]), heads), {-1});
     }
+    // Eq. 5, with delta as sum_i pi_i (dO . s_i): the mix need not be kept.
     const Tensor delta = at::mul(weights, dweights).sum(0, /*keepdim=*/true);
     const Tensor da = (dweights - delta).mul_(weights);
 
+    // Eq. 6 and 7.
     variable_list result;
     Tensor spread = at::zeros_like(matrix);
     for (size_t i = 0; i < count; ++i) {
@@ -104,7 +106,8 @@ std::vector<Tensor> rho_of(const std::vector<DepthSource>& sources) {
 
 void check(const std::vector<DepthSource>& sources, const Tensor& key, int64_t heads) {
   if (sources.empty()) {
-    throw std::invalid_argument(describe({"depth_read", "sources", "at least one", "none", "start with the embedding"}));
+    throw std::invalid_argument(
+        describe({"depth_read", "sources", "at least one", "none", "start with the embedding"}));
   }
   const int64_t width = sources[0].value.size(-1);
   if (heads < 1 || width % heads != 0) {

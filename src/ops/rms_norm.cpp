@@ -25,7 +25,7 @@ struct RmsNorm : torch::autograd::Function<RmsNorm> {
     const Tensor &x = saved[0], &weight = saved[1], &rho = saved[2];
     const int64_t width = x.size(-1);
     const auto type = compute_type(x);
-    const Tensor dy = gradients[0].to(type);
+    const Tensor dy = gradients[0].to(type).contiguous();  // sums in one order whatever the layout
     const Tensor normalised = x.to(type).mul(rho);
     const Tensor dweight = at::mul(dy, normalised).reshape({-1, width}).sum(0).to(weight.scalar_type());
     const Tensor dn = dy.mul(weight.to(type));

@@ -6,7 +6,7 @@ namespace mhar::ops {
 /// 1 / sqrt(mean over the last dimension of x^2 + eps), [..., 1] in the compute type; no gradient.
 at::Tensor inverse_rms(const at::Tensor& x, double eps);
 
-/// weight x storage-type(x / rms(x)) over the last dimension (method Eq. for RMSNorm): statistics in the compute type,
+/// weight x storage-type(x / rms(x)) over the last dimension (Eq. 9, gradient Eq. 10): statistics in the compute type,
 /// the normalised value rounded to x's type before the weight is applied, as Hugging Face does.
 /// x [..., D], weight [D] of the same type. Throws std::invalid_argument when the widths differ.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);

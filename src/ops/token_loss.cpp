@@ -31,8 +31,8 @@ Tensor loss_sum(const Chunk& chunk) {
   return (chunk.lse - chunk.logits.gather(1, chunk.targets)).masked_fill(chunk.counted.logical_not(), 0).sum();
 }
 
-// Gradient of the objective by the logits, in place of them. The true class's p - 1 is formed in the compute type and
-// only then rounded: rounding p first loses it when p is near 1.
+// Eq. 23: gradient of the objective by the logits, in place of them. The true class's p - 1 is formed in the compute
+// type and only then rounded: rounding p first loses it when p is near 1.
 Tensor logit_gradient(Chunk& chunk, double weight, double z_loss, at::ScalarType storage) {
   Tensor p = chunk.logits.sub_(chunk.lse).exp_();
   if (z_loss != 0) p.mul_(chunk.lse.mul(2 * z_loss).add_(1));
@@ -83,8 +83,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
 
 }  // namespace
 
-TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets,
-                     const TokenLossOptions& options) {
+TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets, const TokenLossOptions& options) {
   require_shape("token_loss", "head", head, {head.size(0), hidden.size(1)});
   require_shape("token_loss", "targets", targets, {hidden.size(0)});
   const auto result = HeadLoss::apply(hidden, head, targets, options);

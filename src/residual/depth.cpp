@@ -53,8 +53,9 @@ class Depth : public Design {
  public:
   Depth(const Shape& shape, std::string mode) : shape_(shape), mode_(std::move(mode)) {
     if (shape_.heads < 1 || shape_.width % shape_.heads != 0) {
-      throw InputError({"make the depth reads", "option --routing-heads", fmt::format("a divisor of the width {}", shape_.width),
-                        std::to_string(shape_.heads), "change --routing-heads or --width"});
+      throw InputError({"make the depth reads", "option --routing-heads",
+                        fmt::format("a divisor of the width {}", shape_.width), std::to_string(shape_.heads),
+                        "change --routing-heads or --width"});
     }
   }
 

@@ -49,7 +49,8 @@ class Pass {
 
 using Lookup = std::function<at::Tensor(const std::string& name)>;
 
-/// How sublayers are joined over depth: what each reads and where its output goes. Owns the definition of its parameters.
+/// How sublayers are joined over depth: what each reads and where its output goes. Owns the definition of its
+/// parameters.
 class Design {
  public:
   virtual ~Design() = default;
@@ -65,14 +66,14 @@ class Design {
   virtual int64_t kept_bytes(int64_t tokens, int64_t element_bytes) const = 0;
   /// Floating-point operations of all reads of a forward pass, multiply and add counted apart.
   virtual int64_t read_flops(int64_t tokens) const = 0;
-  /// The design's own keys of a checkpoint's config.json (method, section 6).
+  /// The design's own keys of a checkpoint's config.json (docs/method.md, section 12).
   virtual void describe(nlohmann::json& config) const = 0;
 };
 
 /// A row of the registry.
 struct Entry {
-  std::string name;        ///< --design NAME
-  std::string help;        ///< one line
+  std::string name;          ///< --design NAME
+  std::string help;          ///< one line
   std::string attnres_mode;  ///< its name in config.json; empty for a plain Qwen3 or Llama checkpoint
   std::unique_ptr<Design> (*make)(const Shape& shape);
 };

@@ -1,14 +1,13 @@
-#include "residual/designs.h"
-
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "residual/designs.h"
 
 namespace mhar::residual {
 namespace {
 
 template <typename Field>
-const Entry& search(const std::string& word, const std::string& argument, Field Entry::* field) {
+const Entry& search(const std::string& word, const std::string& argument, Field Entry::*field) {
   std::string all;
   std::vector<std::string> words;
   for (const auto& entry : registry()) {
@@ -28,14 +27,17 @@ const std::vector<Entry>& registry() {
   static const std::vector<Entry> entries = {
       {"standard", "one residual stream: every sublayer adds to it", "", make_standard},
       {"single", "attention over all earlier sublayer outputs, one head", "full", make_single},
-      {"mhar", "attention over all earlier sublayer outputs, one softmax per slice of the width", "full_mh", make_multi_head},
+      {"mhar", "attention over all earlier sublayer outputs, one softmax per slice of the width", "full_mh",
+       make_multi_head},
   };
   return entries;
 }
 
 const Entry& find(const std::string& name) { return search(name, "option --design", &Entry::name); }
 
-const Entry& find_mode(const std::string& mode) { return search(mode, "attnres_mode in config.json", &Entry::attnres_mode); }
+const Entry& find_mode(const std::string& mode) {
+  return search(mode, "attnres_mode in config.json", &Entry::attnres_mode);
+}
 
 std::string site_name(int64_t site, int64_t sites) {
   if (site == sites - 1) return "final";

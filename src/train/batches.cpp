@@ -5,7 +5,8 @@
 
 namespace mhar {
 
-Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> windows, int64_t sequence, at::Device device) {
+Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> windows, int64_t sequence,
+                   at::Device device) {
   const int64_t rows = static_cast<int64_t>(windows.size()), span = sequence + 1;
   const at::Tensor tokens = at::empty({rows, span}, at::kLong);
   auto* out = tokens.data_ptr<int64_t>();
@@ -19,8 +20,8 @@ Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> win
   return batch;
 }
 
-BatchSource sampled_batches(const data::TokenStream& stream, data::Sampler sampler, int64_t sequence, int64_t microbatch,
-                            at::Device device) {
+BatchSource sampled_batches(const data::TokenStream& stream, data::Sampler sampler, int64_t sequence,
+                            int64_t microbatch, at::Device device) {
   // Shared, since a std::function must be copyable and the permutation of an epoch can be large.
   auto order = std::make_shared<data::Sampler>(std::move(sampler));
   return [&stream, order, sequence, microbatch, device](int64_t index) {

@@ -15,14 +15,15 @@ struct Batch {
   int64_t counted = 0;  ///< targets that count
 };
 
-/// Windows `windows` of a stream as one batch (method: windows; neighbours share one token).
-Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> windows, int64_t sequence, at::Device device);
+/// Windows `windows` of a stream as one batch (Eq. 34; neighbours share one token).
+Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> windows, int64_t sequence,
+                   at::Device device);
 
 /// Where the trainer gets the microbatches of an update from: number `index` in the fixed order.
 using BatchSource = std::function<std::vector<Batch>(int64_t index)>;
 
 /// The seeded order over a training stream, cut into microbatches. `stream` must outlive it.
-BatchSource sampled_batches(const data::TokenStream& stream, data::Sampler sampler, int64_t sequence, int64_t microbatch,
-                            at::Device device);
+BatchSource sampled_batches(const data::TokenStream& stream, data::Sampler sampler, int64_t sequence,
+                            int64_t microbatch, at::Device device);
 
 }  // namespace mhar

@@ -23,12 +23,15 @@ at::Device choose_device(const std::string& name) {
     }
     const int64_t count = there ? static_cast<int64_t>(torch::cuda::device_count()) : 0;
     const std::string number = name == "cuda" ? "0" : name.substr(5);
-    const bool digits = !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
+    const bool digits =
+        !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
     if (digits && std::stoll(number) < count) return {at::kCUDA, static_cast<c10::DeviceIndex>(std::stoi(number))};
-    throw InputError({"choose the device", "option --device", "a CUDA device that is there (found " + std::to_string(count) + ")",
-                      "'" + name + "'", "use --device cpu, or check the driver with nvidia-smi"});
+    throw InputError({"choose the device", "option --device",
+                      "a CUDA device that is there (found " + std::to_string(count) + ")", "'" + name + "'",
+                      "use --device cpu, or check the driver with nvidia-smi"});
   }
-  throw InputError({"choose the device", "option --device", "auto, cpu, cuda or cuda:N", "'" + name + "'", "choose one of these"});
+  throw InputError(
+      {"choose the device", "option --device", "auto, cpu, cuda or cuda:N", "'" + name + "'", "choose one of these"});
 }
 
 int64_t make_deterministic(int64_t threads) {

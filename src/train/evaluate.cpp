@@ -15,11 +15,12 @@ namespace {
 
 // Calls visit(batch) for groups of at most `batch` windows; returns how many windows there were.
 template <typename Visit>
-int64_t for_windows(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence, int64_t batch,
-                    const Visit& visit) {
+int64_t for_windows(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence,
+                    int64_t batch, const Visit& visit) {
   const int64_t there = data::window_count(stream.size(), sequence);
   if (there == 0) {
-    throw InputError({"evaluate", "validation split", "at least one window of " + std::to_string(sequence + 1) + " tokens",
+    throw InputError({"evaluate", "validation split",
+                      "at least one window of " + std::to_string(sequence + 1) + " tokens",
                       std::to_string(stream.size()) + " tokens", "shorten --sequence or prepare more text"});
   }
   const int64_t count = windows == 0 ? there : std::min(windows, there);
@@ -35,7 +36,8 @@ int64_t for_windows(const Decoder& model, const data::TokenStream& stream, int64
 
 }  // namespace
 
-Evaluation evaluate(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence, int64_t batch) {
+Evaluation evaluate(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence,
+                    int64_t batch) {
   Evaluation result;
   double sum = 0;
   result.windows = for_windows(model, stream, windows, sequence, batch, [&](const Batch& part) {
@@ -47,8 +49,8 @@ Evaluation evaluate(const Decoder& model, const data::TokenStream& stream, int64
   return result;
 }
 
-std::string routing_map(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence, int64_t batch,
-                        int64_t step) {
+std::string routing_map(const Decoder& model, const data::TokenStream& stream, int64_t windows, int64_t sequence,
+                        int64_t batch, int64_t step) {
   const int64_t sites = model.config().sites();
   if (model.design().heads() == 0) return {};
   std::vector<at::Tensor> sums(sites);
@@ -71,8 +73,12 @@ std::string routing_map(const Decoder& model, const data::TokenStream& stream, i
     }
     list.push_back({{"site", site}, {"name", residual::site_name(site, sites)}, {"weights", heads}});
   }
-  return nlohmann::json{{"design", model.config().design}, {"step", step},      {"heads", model.design().heads()},
-                        {"windows", used},                 {"tokens", tokens}, {"sites", list}}
+  return nlohmann::json{{"design", model.config().design},
+                        {"step", step},
+                        {"heads", model.design().heads()},
+                        {"windows", used},
+                        {"tokens", tokens},
+                        {"sites", list}}
       .dump();
 }
 

@@ -49,12 +49,15 @@ void Metrics::write(const nlohmann::json& object) {
   if (std::fwrite(line.data(), 1, line.size(), file_) != line.size() || std::fflush(file_) != 0) refuse(path_, errno);
 }
 
-Progress::Progress(int64_t steps, int64_t every) : steps_(steps), every_(every), terminal_(isatty(STDERR_FILENO) != 0) {}
+Progress::Progress(int64_t steps, int64_t every)
+    : steps_(steps), every_(every), terminal_(isatty(STDERR_FILENO) != 0) {}
 
-void Progress::step(int64_t step, double loss, double rate, double gradient_norm, double tokens_per_second, double seconds_left) {
+void Progress::step(int64_t step, double loss, double rate, double gradient_norm, double tokens_per_second,
+                    double seconds_left) {
   if (!terminal_ && step % every_ != 0 && step != 1 && step != steps_) return;
-  const std::string line = fmt::format("step {}/{}  loss {:.4f}  rate {:.3g}  gradient norm {:.3f}  {:.0f} tokens/s  {} left", step,
-                                       steps_, loss, rate, gradient_norm, tokens_per_second, duration_text(seconds_left));
+  const std::string line =
+      fmt::format("step {}/{}  loss {:.4f}  rate {:.3g}  gradient norm {:.3f}  {:.0f} tokens/s  {} left", step, steps_,
+                  loss, rate, gradient_norm, tokens_per_second, duration_text(seconds_left));
   if (terminal_) {
     fmt::print(stderr, "\r\033[K{}", line);
   } else {

@@ -30,7 +30,8 @@ class Metrics {
 class Progress {
  public:
   Progress(int64_t steps, int64_t every);
-  void step(int64_t step, double loss, double rate, double gradient_norm, double tokens_per_second, double seconds_left);
+  void step(int64_t step, double loss, double rate, double gradient_norm, double tokens_per_second,
+            double seconds_left);
   /// Ends a rewritten line, so that a log line can follow.
   void finish();
 

@@ -18,8 +18,10 @@ namespace {
 
 std::string shape_text(at::IntArrayRef shape) { return c10::str(shape); }
 
-[[noreturn]] void refuse(const fs::path& folder, const std::string& tensor, const std::string& wanted, const std::string& got) {
-  throw InputError({"load model", folder.string() + ": " + tensor, wanted, got, "use the checkpoint that belongs to this config.json"});
+[[noreturn]] void refuse(const fs::path& folder, const std::string& tensor, const std::string& wanted,
+                         const std::string& got) {
+  throw InputError({"load model", folder.string() + ": " + tensor, wanted, got,
+                    "use the checkpoint that belongs to this config.json"});
 }
 
 std::string listed(const std::vector<std::string>& names) {
@@ -32,7 +34,8 @@ std::string listed(const std::vector<std::string>& names) {
 void check_tied_head(const checkpoint::ModelFiles& files, const fs::path& folder) {
   const auto head = mapped_tensor(files.entry(names::kHead), files.bytes(names::kHead));
   const auto embedding = mapped_tensor(files.entry(names::kEmbedding), files.bytes(names::kEmbedding));
-  if (head.sizes() == embedding.sizes() && head.scalar_type() == embedding.scalar_type() && at::equal(head, embedding)) return;
+  if (head.sizes() == embedding.sizes() && head.scalar_type() == embedding.scalar_type() && at::equal(head, embedding))
+    return;
   refuse(folder, names::kHead, "the bits of the embedding (tie_word_embeddings is true)", "another matrix");
 }
 
@@ -60,12 +63,14 @@ void load_parameters(const fs::path& folder, Decoder& model) {
   }
   if (model.config().tied && unknown.erase(names::kHead) == 1 && missing.empty()) check_tied_head(files, folder);
   if (!missing.empty()) refuse(folder, "tensors", "all of the model's", "none for " + listed(missing));
-  if (!unknown.empty()) refuse(folder, "tensors", "only the model's", "unknown " + listed({unknown.begin(), unknown.end()}));
+  if (!unknown.empty())
+    refuse(folder, "tensors", "only the model's", "unknown " + listed({unknown.begin(), unknown.end()}));
   at::NoGradGuard no_gradient;
   for (size_t i = 0; i < parameters.specs().size(); ++i) {
     const auto& spec = parameters.specs()[i];
     const auto& entry = files.entry(spec.name);
-    if (entry.shape != spec.shape) refuse(folder, spec.name, "shape " + shape_text(spec.shape), "shape " + shape_text(entry.shape));
+    if (entry.shape != spec.shape)
+      refuse(folder, spec.name, "shape " + shape_text(spec.shape), "shape " + shape_text(entry.shape));
     parameters.view(i).detach().copy_(mapped_tensor(entry, files.bytes(spec.name)));
   }
 }
@@ -90,8 +95,10 @@ fs::path find_checkpoint(const fs::path& path) {
     std::vector<std::string> skipped;
     if (const auto newest = checkpoint::Store(path / "checkpoints").newest(skipped)) return *newest;
   }
-  throw InputError({"open checkpoint", path.string(), "a folder with config.json and model.safetensors, or a run folder with checkpoints",
-                    fs::exists(path) ? "a folder or file without them" : "nothing there", "check the path given with --checkpoint"});
+  throw InputError({"open checkpoint", path.string(),
+                    "a folder with config.json and model.safetensors, or a run folder with checkpoints",
+                    fs::exists(path) ? "a folder or file without them" : "nothing there",
+                    "check the path given with --checkpoint"});
 }
 
 data::Tokenizer checkpoint_tokenizer(const fs::path& folder, const ModelConfig& config) {

@@ -62,7 +62,8 @@ void Optimizer::load(const checkpoint::SafetensorsFile& file) {
       const at::Tensor stored = mapped_tensor(found->second, file.bytes(found->second));
       const at::Tensor place = parameters_.part(part.buffer, i);
       if (stored.sizes() != place.sizes() || stored.scalar_type() != place.scalar_type()) {
-        refuse(name, c10::str(place.scalar_type(), " ", place.sizes()), c10::str(stored.scalar_type(), " ", stored.sizes()));
+        refuse(name, c10::str(place.scalar_type(), " ", place.sizes()),
+               c10::str(stored.scalar_type(), " ", stored.sizes()));
       }
       place.copy_(stored);
       ++used;

@@ -26,7 +26,9 @@ std::string described(const std::string& hash, const std::vector<std::string>& f
   return fmt::format("data set {} ({})", hash.substr(0, 12), file_list(files));
 }
 
-bool holds_something(const fs::path& folder) { return fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder)); }
+bool holds_something(const fs::path& folder) {
+  return fs::exists(folder) && (!fs::is_directory(folder) || !fs::is_empty(folder));
+}
 
 }  // namespace
 
@@ -42,7 +44,8 @@ std::optional<fs::path> resume_point(const RunConfig& config) {
   if (config.resume != "auto") {
     const fs::path checkpoint = config.resume;
     if (!fs::exists(checkpoint / "state.json")) {
-      throw InputError({"resume", checkpoint.string(), "a checkpoint folder with state.json", fs::exists(checkpoint) ? "none in it" : "nothing there",
+      throw InputError({"resume", checkpoint.string(), "a checkpoint folder with state.json",
+                        fs::exists(checkpoint) ? "none in it" : "nothing there",
                         "give --resume auto, never or a folder such as RUN/checkpoints/step-00001000"});
     }
     checkpoint::check_complete(checkpoint);
@@ -51,23 +54,27 @@ std::optional<fs::path> resume_point(const RunConfig& config) {
   std::vector<std::string> skipped;
   const auto newest = checkpoint::Store(run / "checkpoints").newest(skipped);
   if (!newest && !skipped.empty()) {
-    throw InputError({"resume", (run / "checkpoints").string(), "a complete checkpoint", "only damaged ones, the newest: " + skipped.front(),
+    throw InputError({"resume", (run / "checkpoints").string(), "a complete checkpoint",
+                      "only damaged ones, the newest: " + skipped.front(),
                       "copy a complete one there, or start again with another --run"});
   }
   for (const auto& reason : skipped) spdlog::warn("passed over a checkpoint: {}", reason);
   return newest;
 }
 
-void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& manifest, int64_t threads, const std::string& device) {
+void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& manifest, int64_t threads,
+               const std::string& device) {
   for (const auto& difference : mathematics_differences(state.config, asked)) {
-    throw InputError({"resume", "option --" + difference.option, "'" + difference.stored + "' as the run was started with",
-                      "'" + difference.asked + "'", "give the stored value, or start a new run"});
+    throw InputError({"resume", "option --" + difference.option,
+                      "'" + difference.stored + "' as the run was started with", "'" + difference.asked + "'",
+                      "give the stored value, or start a new run"});
   }
   const auto files = shard_files(manifest);
   if (state.data_hash != manifest.hash()) {
     const std::string stored = described(state.data_hash, state.shards), now = described(manifest.hash(), files);
     if (!asked.fresh_data) {
-      throw InputError({"resume", "option --data", stored, now, "restore the data, or add --fresh-data to start this set from its first window"});
+      throw InputError({"resume", "option --data", stored, now,
+                        "restore the data, or add --fresh-data to start this set from its first window"});
     }
     spdlog::warn("data changed from {} to {}: the loader starts at 0", stored, now);
     state.next_batch = 0;
@@ -76,11 +83,13 @@ void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& 
     state.tokenizer = manifest.tokenizer;
   }
   if (state.threads != threads) {
-    spdlog::warn("threads changed from {} to {}: the numbers may differ in their last bits from an unbroken run", state.threads, threads);
+    spdlog::warn("threads changed from {} to {}: the numbers may differ in their last bits from an unbroken run",
+                 state.threads, threads);
     state.threads = threads;
   }
   if (state.device != device) {
-    spdlog::warn("device changed from {} to {}: the numbers may differ in their last bits from an unbroken run", state.device, device);
+    spdlog::warn("device changed from {} to {}: the numbers may differ in their last bits from an unbroken run",
+                 state.device, device);
     state.device = device;
   }
 }

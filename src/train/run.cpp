@@ -45,7 +45,8 @@ class Run {
         trainer_(config, device_, source()),
         store_(fs::path(config.run) / "checkpoints"),
         progress_(config.steps, config.log_every) {
-    if (data::window_count(validation_.size(), config.sequence) == 0) evaluate_now();  // refuses, before anything is written
+    if (data::window_count(validation_.size(), config.sequence) == 0)
+      evaluate_now();  // refuses, before anything is written
     if (resume_from_) {
       // Before the tensors are read: a changed width is refused by the option's name, not by a tensor's shape.
       TrainState stored = read_state(*resume_from_);
@@ -94,8 +95,8 @@ class Run {
 
   BatchSource source() {
     const int64_t windows = data::window_count(training_.size(), config_.sequence);
-    return sampled_batches(training_, data::Sampler(windows, config_.global_batch, static_cast<uint64_t>(config_.seed)), config_.sequence,
-                           config_.microbatch, device_);
+    return sampled_batches(training_, data::Sampler(windows, config_.global_batch, static_cast<uint64_t>(config_.seed)),
+                           config_.sequence, config_.microbatch, device_);
   }
 
   void start_state() {
@@ -108,14 +109,16 @@ class Run {
 
   void prepare_folder() {
     const fs::path run = config_.run;
+    const std::string config = to_toml(config_);  // refuses paths that TOML cannot hold, before anything is made
     std::error_code failure;
     fs::create_directories(run / "checkpoints", failure);
     if (failure) {
-      throw InputError({"make run folder", run.string(), "a folder that can be written", failure.message(), "choose another --run"});
+      throw InputError(
+          {"make run folder", run.string(), "a folder that can be written", failure.message(), "choose another --run"});
     }
     remove_leftovers(run);
     remove_leftovers(run / "checkpoints");
-    write_file_atomically(run / "config.toml", to_toml(config_));
+    write_file_atomically(run / "config.toml", config);
     write_file_atomically(run / "data.json", data::to_json(manifest_));
   }
 
@@ -126,12 +129,13 @@ class Run {
 
   void announce() {
     const auto& c = trainer_.model().config();
-    const std::string kernel = ops::attention_kernel(device_, trainer_.model().parameters().type(), c.heads, c.kv_heads, c.head_dim, config_.sequence);
+    const std::string kernel = ops::attention_kernel(device_, trainer_.model().parameters().type(), c.heads, c.kv_heads,
+                                                     c.head_dim, config_.sequence);
     const int64_t parameters = trainer_.model().parameters().count();
-    spdlog::info("{}: {} parameters, {} on {}, {} threads, attention kernel {} (head dim {}), reads composed", config_.design, parameters,
-                 config_.precision, device_name(), threads_, kernel, c.head_dim);
-    spdlog::info("data {}: {} training tokens, {} validation tokens, tokenizer {}", config_.data, training_.size(), validation_.size(),
-                 manifest_.tokenizer.name);
+    spdlog::info("{}: {} parameters, {} on {}, {} threads, attention kernel {} (head dim {}), reads composed",
+                 config_.design, parameters, config_.precision, device_name(), threads_, kernel, c.head_dim);
+    spdlog::info("data {}: {} training tokens, {} validation tokens, tokenizer {}", config_.data, training_.size(),
+                 validation_.size(), manifest_.tokenizer.name);
     emit({{"event", "start"},
           {"step", state().step},
           {"version", version()},
@@ -151,7 +155,8 @@ class Run {
     }
     const double seconds = seconds_since(started_);
     const double rate = static_cast<double>(state().tokens - first_tokens_) / seconds;
-    const double left = seconds / static_cast<double>(result.step - first_step_) * static_cast<double>(config_.steps - result.step);
+    const double left =
+        seconds / static_cast<double>(result.step - first_step_) * static_cast<double>(config_.steps - result.step);
     progress_.step(result.step, result.loss, result.rate, result.gradient_norm, rate, left);
     emit({{"event", "step"},
           {"step", result.step},
@@ -174,9 +179,11 @@ class Run {
     }
     progress_.finish();
     if (unexpected.empty()) {
-      spdlog::info("after {} steps every parameter that can move has moved ({} cannot: {})", kUnmovedStep, expected.size(), expected.dump());
+      spdlog::info("after {} steps every parameter that can move has moved ({} cannot: {})", kUnmovedStep,
+                   expected.size(), expected.dump());
     } else {
-      spdlog::warn("after {} steps {} parameters have not moved from their start: {}", kUnmovedStep, unexpected.size(), unexpected.dump());
+      spdlog::warn("after {} steps {} parameters have not moved from their start: {}", kUnmovedStep, unexpected.size(),
+                   unexpected.dump());
     }
     emit({{"event", "unmoved"}, {"step", kUnmovedStep}, {"parameters", unexpected}, {"expected", expected}});
     state().initial_hashes.clear();
@@ -189,7 +196,8 @@ class Run {
   void validate() {
     const Evaluation result = evaluate_now();
     if (!std::isfinite(result.loss)) {
-      throw RunError({"validate", fmt::format("step {}", state().step), "a finite loss", fmt::format("{}", result.loss), "lower --rate and start again"});
+      throw RunError({"validate", fmt::format("step {}", state().step), "a finite loss", fmt::format("{}", result.loss),
+                      "lower --rate and start again"});
     }
     auto& tail = state().validations;
     tail.emplace_back(state().step, result.loss);
@@ -224,7 +232,8 @@ class Run {
     if (last.empty() || last.back().first != state().step) validate();
     if (!fs::exists(store_.path(state().step)) || first_step_ != state().step) save();
     last_checkpoint_ = store_.path(state().step);
-    const std::string map = routing_map(trainer_.model(), validation_, std::min<int64_t>(16, data::window_count(validation_.size(), config_.sequence)),
+    const std::string map = routing_map(trainer_.model(), validation_,
+                                        std::min<int64_t>(16, data::window_count(validation_.size(), config_.sequence)),
                                         config_.sequence, config_.microbatch, state().step);
     if (!map.empty()) write_file_atomically(fs::path(config_.run) / "routing.json", map);
     json done = {{"event", "done"},
@@ -237,8 +246,9 @@ class Run {
                  {"checkpoint", last_checkpoint_.string()}};
     if (const int64_t peak = peak_bytes(device_)) done["peak_bytes"] = peak;
     emit(done);
-    spdlog::info("done: validation loss {:.4f}, mean of the last {} validations {:.4f}, checkpoint {}", state().validations.back().second,
-                 state().validations.size(), state().validation_tail_mean(), last_checkpoint_.string());
+    spdlog::info("done: validation loss {:.4f}, mean of the last {} validations {:.4f}, checkpoint {}",
+                 state().validations.back().second, state().validations.size(), state().validation_tail_mean(),
+                 last_checkpoint_.string());
     return Ending::done;
   }
 

@@ -18,7 +18,11 @@ constexpr const char* kFormat = "mhar-state";
 constexpr int kVersion = 1;
 
 json to_json(const data::Tokenizer& t) {
-  return {{"kind", t.kind}, {"name", t.name}, {"hash", t.hash}, {"vocabulary", t.vocabulary}, {"end_of_text", t.end_of_text}};
+  return {{"kind", t.kind},
+          {"name", t.name},
+          {"hash", t.hash},
+          {"vocabulary", t.vocabulary},
+          {"end_of_text", t.end_of_text}};
 }
 
 data::Tokenizer tokenizer_from(const json& j) {
@@ -40,7 +44,8 @@ TrainState from_json(const json& j) {
   state.validations = j.at("validations").get<std::vector<std::pair<int64_t, double>>>();
   state.initial_hashes = j.at("initial_hashes").get<std::map<std::string, std::string>>();
   for (const auto& option : options()) {
-    if (j.at("options").contains(option.name)) set_option(state.config, option, j.at("options").at(option.name).get<std::string>());
+    if (j.at("options").contains(option.name))
+      set_option(state.config, option, j.at("options").at(option.name).get<std::string>());
   }
   return state;
 }
@@ -49,7 +54,8 @@ TrainState from_json(const json& j) {
 
 double TrainState::validation_tail_mean() const {
   if (validations.empty()) return std::numeric_limits<double>::quiet_NaN();
-  const double sum = std::accumulate(validations.begin(), validations.end(), 0.0, [](double s, const auto& v) { return s + v.second; });
+  const double sum = std::accumulate(validations.begin(), validations.end(), 0.0,
+                                     [](double s, const auto& v) { return s + v.second; });
   return sum / static_cast<double>(validations.size());
 }
 
@@ -82,14 +88,16 @@ TrainState read_state(const fs::path& folder) {
   const json j = json::parse(read_text(path, "read training state"), nullptr, /*allow_exceptions=*/false);
   const bool ours = j.is_object() && j.value("format", json()) == kFormat;
   if (!ours || j.value("version", json()) != kVersion) {
-    throw InputError({"read training state", path.string(), std::string(kFormat) + " version " + std::to_string(kVersion),
+    throw InputError({"read training state", path.string(),
+                      std::string(kFormat) + " version " + std::to_string(kVersion),
                       ours ? "version " + j.value("version", json()).dump() : "something else",
                       "use a checkpoint written by this program, or the version that wrote it"});
   }
   try {
     return from_json(j);
   } catch (const json::exception& error) {
-    throw InputError({"read training state", path.string(), "every field of its right type", error.what(), "use another checkpoint"});
+    throw InputError({"read training state", path.string(), "every field of its right type", error.what(),
+                      "use another checkpoint"});
   }
 }
 

@@ -19,12 +19,12 @@ struct TrainState {
   int64_t next_batch = 0;  ///< position of the sampler
   double train_loss = 0;   ///< of the last update
   int64_t threads = 0;
-  std::string device;      ///< cpu or the GPU's name
-  std::string program;     ///< version that wrote it
-  std::string data_hash;   ///< Manifest::hash()
+  std::string device;               ///< cpu or the GPU's name
+  std::string program;              ///< version that wrote it
+  std::string data_hash;            ///< Manifest::hash()
   std::vector<std::string> shards;  ///< the training split's file names, to say what changed
   data::Tokenizer tokenizer;
-  RunConfig config;        ///< resolved
+  RunConfig config;                                     ///< resolved
   std::vector<std::pair<int64_t, double>> validations;  ///< step and loss of the last eleven
   std::map<std::string, std::string> initial_hashes;    ///< bits of each parameter at the start, until step 100
 

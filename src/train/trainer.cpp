@@ -51,7 +51,8 @@ StepResult Trainer::step() {
     return result;
   }
   const Gradient gradient = accumulate(batches, result.counted);
-  if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.norm)) refuse_non_finite(batches, result.counted, gradient);
+  if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.norm))
+    refuse_non_finite(batches, result.counted, gradient);
 
   result.loss = gradient.loss;
   result.gradient_norm = gradient.norm;
@@ -104,9 +105,11 @@ void Trainer::refuse_non_finite(const std::vector<Batch>& batches, int64_t count
       if (!std::isfinite(global_norm(alone.sum))) break;
     }
   }
-  throw RunError({"train", fmt::format("step {}, microbatch {} of {}", state_.step + 1, culprit + 1, batches.size()),
-                  loss ? "a finite loss" : "a finite gradient", loss ? fmt::format("{}", total.losses[culprit]) : fmt::format("norm {}", total.norm),
-                  "lower --rate, or look at the data of this step; no update was made and the last checkpoint is whole"});
+  throw RunError(
+      {"train", fmt::format("step {}, microbatch {} of {}", state_.step + 1, culprit + 1, batches.size()),
+       loss ? "a finite loss" : "a finite gradient",
+       loss ? fmt::format("{}", total.losses[culprit]) : fmt::format("norm {}", total.norm),
+       "lower --rate, or look at the data of this step; no update was made and the last checkpoint is whole"});
 }
 
 void Trainer::save(const fs::path& folder) const {

@@ -14,9 +14,9 @@ namespace mhar {
 
 /// What one update did.
 struct StepResult {
-  int64_t step = 0;      ///< number of the update, from 1
-  int64_t counted = 0;   ///< targets; 0: nothing counted, no update was made
-  double loss = 0;       ///< mean over the counted targets of the global batch, nats
+  int64_t step = 0;          ///< number of the update, from 1
+  int64_t counted = 0;       ///< targets; 0: nothing counted, no update was made
+  double loss = 0;           ///< mean over the counted targets of the global batch, nats
   double gradient_norm = 0;  ///< before clipping
   double rate = 0;
 };

@@ -34,7 +34,8 @@ TEST(Parameters, ShapesFollowTheConfiguration) {
   for (const int64_t vocabulary : {1000, 1024}) {
     ModelConfig config = small_config("standard");
     config.vocabulary = vocabulary;
-    EXPECT_EQ(Decoder(config, at::kFloat, at::kCPU).parameters().get(names::kEmbedding).sizes(), at::IntArrayRef({vocabulary, 16}));
+    EXPECT_EQ(Decoder(config, at::kFloat, at::kCPU).parameters().get(names::kEmbedding).sizes(),
+              at::IntArrayRef({vocabulary, 16}));
   }
   ModelConfig config = small_config("standard");
   config.width = 1024, config.heads = 16, config.kv_heads = 8, config.head_dim = 128;
@@ -82,7 +83,8 @@ TEST(Parameters, LieInOneBufferWithZeroPadding) {
   model.hidden(some_ids(1, 5, 37)).sum().backward();
   EXPECT_GT(gradient.abs().sum().item<float>(), 0.0f) << "backward adds into the buffer";
   for (size_t i = 0; i < parameters.specs().size(); ++i) {
-    EXPECT_EQ(parameters.view(i).grad().data_ptr(), parameters.part(gradient, i).data_ptr()) << parameters.specs()[i].name;
+    EXPECT_EQ(parameters.view(i).grad().data_ptr(), parameters.part(gradient, i).data_ptr())
+        << parameters.specs()[i].name;
   }
   EXPECT_THROW(parameters.get("model.nothing"), std::out_of_range);
 }
@@ -103,7 +105,8 @@ TEST(InitialValues, MatricesAreNormalWithoutScalingByDepth) {
     } else {
       EXPECT_NEAR(value.mean().item<double>(), 0.0, 2e-4) << spec.name;
       EXPECT_NEAR(value.std().item<double>(), 0.0200, 2e-4) << spec.name;
-      EXPECT_NEAR(value.abs().gt(0.04).to(at::kDouble).mean().item<double>(), 0.0455, 0.003) << spec.name << ": tails are cut";
+      EXPECT_NEAR(value.abs().gt(0.04).to(at::kDouble).mean().item<double>(), 0.0455, 0.003)
+          << spec.name << ": tails are cut";
     }
   }
 }
@@ -136,8 +139,13 @@ TEST(InitialValues, FreshReadsAreMeans) {
     for (size_t i = 0; i < model.parameters().specs().size(); ++i) {
       const std::string& name = model.parameters().specs()[i].name;
       const Tensor& value = model.parameters().view(i);
-      if (name.ends_with("res_proj.weight")) EXPECT_TRUE(at::equal(value, at::zeros_like(value))) << name;
-      if (name.ends_with("res_norm.weight")) EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name, ++reads;
+      if (name.ends_with("res_proj.weight")) {
+        EXPECT_TRUE(at::equal(value, at::zeros_like(value))) << name;
+      }
+      if (name.ends_with("res_norm.weight")) {
+        ++reads;
+        EXPECT_TRUE(at::equal(value, at::ones_like(value))) << name;
+      }
     }
     EXPECT_EQ(reads, 5);
     int64_t seen = 0;

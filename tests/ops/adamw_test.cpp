@@ -16,19 +16,24 @@ constexpr int64_t kCount = 100'003;  // several tasks of the op, the last one sh
 Tensor tensor_of(const kernels::Buffer& buffer) {
   const auto type = buffer.type == kernels::Element::f32 ? at::kFloat : at::kBFloat16;
   return at::from_blob(const_cast<unsigned char*>(buffer.bytes.data()),
-                       static_cast<int64_t>(buffer.bytes.size()) / kernels::bytes_of(buffer.type), type).clone();
+                       static_cast<int64_t>(buffer.bytes.size()) / kernels::bytes_of(buffer.type), type)
+      .clone();
 }
 
 AdamWBuffers buffers_of(const AdamwState& state, at::Device device) {
-  AdamWBuffers b{tensor_of(state.parameter).to(device), tensor_of(state.gradient).to(device), tensor_of(state.moment1).to(device),
-                 tensor_of(state.moment2).to(device), {}};
+  AdamWBuffers b{tensor_of(state.parameter).to(device),
+                 tensor_of(state.gradient).to(device),
+                 tensor_of(state.moment1).to(device),
+                 tensor_of(state.moment2).to(device),
+                 {}};
   if (state.kind.master) b.master = tensor_of(state.master).to(device);
   return b;
 }
 
 bool same_bits(const Tensor& tensor, const kernels::Buffer& buffer) {
   const Tensor plain = tensor.cpu().contiguous();
-  return plain.nbytes() == buffer.bytes.size() && std::memcmp(plain.const_data_ptr(), buffer.bytes.data(), plain.nbytes()) == 0;
+  return plain.nbytes() == buffer.bytes.size() &&
+         std::memcmp(plain.const_data_ptr(), buffer.bytes.data(), plain.nbytes()) == 0;
 }
 
 TEST(AdamwOp, GivesTheKernelsBitsWithAnyNumberOfThreads) {
@@ -43,7 +48,9 @@ TEST(AdamwOp, GivesTheKernelsBitsWithAnyNumberOfThreads) {
         kernels::adamw_cpu({0, kCount}, state.arguments(3));
         EXPECT_TRUE(same_bits(b.parameter, state.parameter));
         EXPECT_TRUE(same_bits(b.moment1, state.moment1) && same_bits(b.moment2, state.moment2));
-        if (kind.master) EXPECT_TRUE(same_bits(b.master, state.master));
+        if (kind.master) {
+          EXPECT_TRUE(same_bits(b.master, state.master));
+        }
       }
     }
   }

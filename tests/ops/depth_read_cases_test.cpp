@@ -51,7 +51,8 @@ TEST(DepthReadCases, FirstSiteIsExact) {
 
 // Case 6: the normalised key is not rounded to the storage type (0.3024 if it were).
 TEST(DepthReadCases, KeysAreNotRounded) {
-  const Tensor s0 = at::tensor({3.0, 1.0}).repeat({1, 512}).to(at::kBFloat16), s1 = at::full({1, 1024}, 2.0, at::kBFloat16);
+  const Tensor s0 = at::tensor({3.0, 1.0}).repeat({1, 512}).to(at::kBFloat16),
+               s1 = at::full({1, 1024}, 2.0, at::kBFloat16);
   const Tensor key = depth_key(at::full({1, 1024}, 1.0 / 128, at::kBFloat16), at::ones({1024}, at::kBFloat16));
   EXPECT_EQ(key.scalar_type(), at::kFloat);
   EXPECT_NEAR(depth_weights(taken({s0, s1}), key, 1)[0].item<double>(), 0.3006, 0.0003);
@@ -85,7 +86,8 @@ TEST(DepthReadCases, SourceGradientsAreSummedBeforeRounding) {
 // Case 1: no bound on the number of sources.
 TEST(DepthReadCases, ManySources) {
   std::vector<Tensor> leaves;
-  for (int64_t i = 0; i < 73; ++i) leaves.push_back(at::full({3, 64}, static_cast<double>(i), at::kFloat).requires_grad_());
+  for (int64_t i = 0; i < 73; ++i)
+    leaves.push_back(at::full({3, 64}, static_cast<double>(i), at::kFloat).requires_grad_());
   const Tensor o = depth_read(taken(leaves), depth_key(at::zeros({1, 64}), at::ones({64})), 4);
   EXPECT_TRUE(at::allclose(o, at::full({3, 64}, 36.0), 1e-6, 0));
   o.backward(at::full({3, 64}, 73.0));
@@ -97,7 +99,8 @@ TEST(DepthReadCases, ZeroQueryGivesThePlainMean) {
   std::vector<Tensor> stored;
   for (int64_t i = 0; i < 5; ++i) stored.push_back(normal({7, 40}, i));
   for (const int64_t heads : {1, 2, 4, 8}) {
-    const Tensor o = depth_read(taken(stored), depth_key(at::zeros({1, 40}, at::kDouble), at::ones({40}, at::kDouble)), heads);
+    const Tensor o =
+        depth_read(taken(stored), depth_key(at::zeros({1, 40}, at::kDouble), at::ones({40}, at::kDouble)), heads);
     EXPECT_TRUE(at::allclose(o, at::stack(stored).mean(0), 0, 1e-15)) << heads;
   }
 }
@@ -107,7 +110,8 @@ TEST(DepthReadCases, EqualSlicesMakeHeadsAgreeWithOne) {
   std::vector<Tensor> stored;
   for (int64_t i = 0; i < 4; ++i) stored.push_back(normal({7, 20}, i).repeat({1, 2}));
   const Tensor q = normal({1, 20}, 9).repeat({1, 2}), g = at::ones({40}, at::kDouble);
-  const Tensor one = depth_read(taken(stored), depth_key(q, g), 1), two = depth_read(taken(stored), depth_key(q * 2, g), 2);
+  const Tensor one = depth_read(taken(stored), depth_key(q, g), 1),
+               two = depth_read(taken(stored), depth_key(q * 2, g), 2);
   EXPECT_TRUE(at::allclose(one, two, 0, 1e-13));
 }
 
@@ -118,7 +122,8 @@ TEST(DepthReadCases, UpstreamGradientsOfAnyLayout) {
     for (const Tensor& upstream : {dO, dO.contiguous().clone()}) {
       std::vector<Tensor> leaves;
       for (int64_t i = 0; i < 3; ++i) leaves.push_back(normal({7, 40}, i, at::kFloat).requires_grad_());
-      const Tensor q = normal({1, 40}, 8, at::kFloat).requires_grad_(), g = normal({40}, 9, at::kFloat).requires_grad_();
+      const Tensor q = normal({1, 40}, 8, at::kFloat).requires_grad_(),
+                   g = normal({40}, 9, at::kFloat).requires_grad_();
       depth_read(taken(leaves), depth_key(q, g), 4).backward(upstream);
       gradients.push_back({leaves[0].grad(), leaves[1].grad(), leaves[2].grad(), q.grad(), g.grad()});
     }
@@ -142,7 +147,8 @@ TEST(DepthReadCases, BadShapesAreRefused) {
   EXPECT_NE(heads.find("got 3"), std::string::npos) << heads;
   EXPECT_NE(message_of<invalid_argument>([&] { depth_read(taken({s, s}), key, 0); }).find("got 0"), std::string::npos);
   EXPECT_NE(message_of<invalid_argument>([&] { depth_read({}, key, 1); }).find("none"), std::string::npos);
-  EXPECT_NE(message_of<invalid_argument>([&] { depth_read(taken({s}), at::zeros({96}), 1); }).find("[96]"), std::string::npos);
+  EXPECT_NE(message_of<invalid_argument>([&] { depth_read(taken({s}), at::zeros({96}), 1); }).find("[96]"),
+            std::string::npos);
   const auto source = message_of<invalid_argument>([&] { depth_weights(taken({s, at::zeros({3, 100})}), key, 1); });
   EXPECT_NE(source.find("[3, 100]"), std::string::npos) << source;
 }

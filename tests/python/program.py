@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Warm-up and seed are given so that no test depends on the defaults; one thread, since the machine may be shared.
-SMALL = {"scale": "tiny", "width": 32, "layers": 2, "heads": 2, "kv-heads": 1, "ffn": 64, "sequence": 32, "microbatch": 4,
-         "global-batch": 4, "precision": "fp32", "threads": 1, "warm-up": 2, "device": "cpu"}
-WORDS = ("the depth read of a layer mixes what every earlier sublayer wrote and a head keeps its own slice while größe "
-         "and naïve remind us that bytes are not letters").split()
+SMALL = {"scale": "tiny", "width": 32, "layers": 2, "heads": 2, "kv-heads": 1, "ffn": 64, "sequence": 32,
+         "microbatch": 4, "global-batch": 4, "precision": "fp32", "threads": 1, "warm-up": 2, "device": "cpu"}
+WORDS = ("the depth read of a layer mixes what every earlier sublayer wrote and a head keeps its own slice while "
+         "größe and naïve remind us that bytes are not letters").split()
 
 
 @dataclass
@@ -46,9 +46,10 @@ class Mhar:
         return [str(self.path), *map(str, arguments)]
 
     def __call__(self, *arguments, code: int = 0, cwd: Path | None = None, before=None) -> Done:
-        done = subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=300, cwd=cwd,
-                              preexec_fn=before, encoding="utf-8")
-        assert done.returncode == code, f"exit code {done.returncode}, wanted {code}\n{done.args}\n{done.stdout}{done.stderr}"
+        done = subprocess.run(self.command(*arguments), capture_output=True, timeout=300, cwd=cwd,
+                              preexec_fn=before, encoding="utf-8", errors="surrogateescape")
+        said = f"exit code {done.returncode}, wanted {code}\n{done.args}\n{done.stdout}{done.stderr}"
+        assert done.returncode == code, said
         return Done(done.returncode, done.stdout, done.stderr)
 
     def train(self, data: Path, run: Path, *more, code: int = 0, before=None, **changes) -> Done:
@@ -58,8 +59,8 @@ class Mhar:
     def start(self, data: Path, run: Path, *more, **changes) -> subprocess.Popen:
         """The same, not waited for; standard error goes to RUN.log beside the run folder."""
         with open(f"{run}.log", "a") as log:
-            return subprocess.Popen(self.command(*train_arguments(data, run, *more, **changes)), stdout=subprocess.DEVNULL,
-                                    stderr=log)
+            command = self.command(*train_arguments(data, run, *more, **changes))
+            return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
 
 
 def train_arguments(data: Path, run: Path, *more, **changes) -> list[str]:

@@ -1,4 +1,4 @@
-"""The commands beside `mhar train`: eval, generate, info, help, and paths and files that are not plain ASCII with LF."""
+"""The commands beside `mhar train`: eval, generate, info, help; paths and files that are not plain ASCII with LF."""
 
 import json
 import math
@@ -32,12 +32,21 @@ def test_eval_agrees_with_training_and_names_its_units(mhar, shards, trained):
     assert result["perplexity_per_token"] == pytest.approx(math.exp(result["loss"]))
     split = json.loads(shards.with_name("text.json").read_text())["validation"]
     bits = result["loss"] / math.log(2) * split["tokens"] / split["bytes"]
-    assert result["bits_per_byte"] == pytest.approx(bits, rel=1e-9) and split["tokens"] == split["bytes"] + split["documents"]
+    assert result["bits_per_byte"] == pytest.approx(bits, rel=1e-9)
+    assert split["tokens"] == split["bytes"] + split["documents"]
     windows = (split["tokens"] - 1) // 32
     assert (result["windows"], result["tokens"]) == (min(windows, 256), 32 * min(windows, 256))
     table = mhar("eval", "--checkpoint", run, "--data", shards, *PLAIN).out
     for unit in ("nats per token", "per token", "per byte of text", "tokens counted"):
         assert unit in table
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "master"])
+def test_eval_of_a_bf16_checkpoint(mhar, shards, tmp_path, rounding):
+    done = mhar.train(shards, tmp_path / "run", steps=3, precision="bf16", rounding=rounding).events[-1]
+    assert evaluate(mhar, tmp_path / "run", shards, "--batch", 4)["loss"] == done["validation_loss"]
+    wide = evaluate(mhar, tmp_path / "run", shards, "--batch", 4, "--precision", "fp32")["loss"]
+    assert wide != done["validation_loss"] and wide == pytest.approx(done["validation_loss"], abs=0.02)
 
 
 def test_eval_of_fewer_and_more_windows(mhar, shards, trained):
@@ -79,8 +88,8 @@ def test_generate_from_token_ids_and_from_one_token(mhar, trained):
     assert text["token_ids"] == ids["token_ids"] and ids["prompt_token_ids"] == [97, 98]
     assert sample(mhar, trained("mhar"), "--prompt", "a", "--tokens", 1)["tokens"] == 1
     assert sample(mhar, trained("mhar"), "--prompt", "ü", "--tokens", 1)["prompt_token_ids"] == list("ü".encode())
-    out = subprocess.run(mhar.command("generate", "--checkpoint", trained("mhar"), "--prompt", "the ", "--tokens", 8, *PLAIN),
-                         capture_output=True, check=True).stdout
+    command = mhar.command("generate", "--checkpoint", trained("mhar"), "--prompt", "the ", "--tokens", 8, *PLAIN)
+    out = subprocess.run(command, capture_output=True, check=True).stdout
     assert out.startswith(b"the ") and len(out) == 4 + 8 + 1
 
 
@@ -90,11 +99,11 @@ def test_tokenizer_of_hugging_face_from_data_to_text(mhar, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.path.join(REPOSITORY, "python")}
 
     def python(module, *arguments):
-        return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], env=environment, capture_output=True,
-                              text=True, check=True)
+        command = [sys.executable, "-m", module, *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
-    python("mhar.data", "--tokenizer", tmp_path / "tokenizer.json", "--out", tmp_path / "bpe", "--validation-fraction", 0.3,
-           "--end-of-text", "<|endoftext|>", tmp_path / "text.jsonl")
+    python("mhar.data", "--tokenizer", tmp_path / "tokenizer.json", "--out", tmp_path / "bpe",
+           "--validation-fraction", 0.3, "--end-of-text", "<|endoftext|>", tmp_path / "text.jsonl")
     size = json.loads((tmp_path / "bpe.json").read_text())["tokenizer"]["vocabulary"]
     assert size == tokenizer.get_vocab_size()
     message = mhar.train(tmp_path / "bpe", tmp_path / "run", steps=2, code=2).message
@@ -102,8 +111,8 @@ def test_tokenizer_of_hugging_face_from_data_to_text(mhar, tmp_path):
     mhar.train(tmp_path / "bpe", tmp_path / "run", steps=2, vocabulary=size)
     refusal = mhar("generate", "--checkpoint", tmp_path / "run", "--prompt", "the", *PLAIN, code=2).message
     assert "python -m mhar.generate" in refusal and "--prompt-tokens" in refusal and "tokenizer.json" in refusal
-    call = ["--checkpoint", tmp_path / "run", "--tokenizer", tmp_path / "tokenizer.json", "--prompt", "Sentence one", "--json",
-            "--mhar", mhar.path, "--tokens", 12, "--threads", 1]
+    call = ["--checkpoint", tmp_path / "run", "--tokenizer", tmp_path / "tokenizer.json", "--prompt", "Sentence one",
+            "--json", "--mhar", mhar.path, "--tokens", 12, "--threads", 1]
     result = json.loads(python("mhar.generate", *call).stdout)
     assert result["prompt_token_ids"] == tokenizer.encode("Sentence one").ids and result["tokens"] == 12
     assert result["text"] == tokenizer.decode(result["token_ids"], skip_special_tokens=False)
@@ -122,9 +131,9 @@ def test_eval_refuses_another_tokenizer(mhar, shards, trained, tmp_path):
 def test_info_of_a_checkpoint_a_run_and_shards(mhar, shards, trained):
     run = trained("mhar")
     info = mhar("info", checkpoint(run, 12), "--json").events[-1]
-    wanted = {"kind": "checkpoint", "design": "mhar", "step": 12, "tokens": 12 * 128, "width": 32, "layers": 2, "heads": 2,
-              "kv_heads": 1, "head_dim": 16, "ffn": 64, "vocabulary": 257, "sequence": 32, "scale": "tiny", "precision": "fp32",
-              "threads": 1, "tokenizer": "bytes"}
+    wanted = {"kind": "checkpoint", "design": "mhar", "step": 12, "tokens": 12 * 128, "width": 32, "layers": 2,
+              "heads": 2, "kv_heads": 1, "head_dim": 16, "ffn": 64, "vocabulary": 257, "sequence": 32, "scale": "tiny",
+              "precision": "fp32", "threads": 1, "tokenizer": "bytes"}
     assert {key: info[key] for key in wanted} == wanted
     layer = 2 * 32 + 2 * 16 + 32 * 16 * (2 + 1 + 1 + 2) + 3 * 32 * 64
     assert info["parameters"] == 257 * 32 + 2 * layer + 32 + 5 * 2 * 32
@@ -169,8 +178,8 @@ def test_paths_and_files_of_other_systems(mhar, shards, trained, tmp_path):
     place.mkdir()
     mhar("data", "--out", place / "der Text", "--validation-fraction", "0.25", f"{shards.parent / 'source'}/")
     assert (place / "der Text-00000.npy").read_bytes() == shards.with_name("text-00000.npy").read_bytes()
-    settings = SMALL | {"steps": 12, "save-every": 4, "validate-every": 4, "design": "mhar", "data": str(place / "der Text"),
-                        "run": f"{place / 'ein Lauf'}/"}
+    settings = SMALL | {"steps": 12, "save-every": 4, "validate-every": 4, "design": "mhar",
+                        "data": str(place / "der Text"), "run": f"{place / 'ein Lauf'}/"}
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()]
     (place / "die Wünsche.toml").write_bytes("\r\n".join(["# Einstellungen", *lines, ""]).encode())
     mhar("train", "--config", place / "die Wünsche.toml")

@@ -59,6 +59,7 @@ def test_hands_on_how_the_program_ended(tmp_path, program):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--text", "/no/such/text"], "read text: /no/such/text: wanted a file or folder, got no such path"),
     (["--mhar", "/no/mhar"], "run mhar: /no/mhar: wanted the program, got no such file; run make build"),
+    (["--config", "/no/config"], "read config: /no/config: wanted a TOML file, got no such file"),
     (["--turbo"], "unknown option --turbo"),
     (["--steps"], "--steps: wanted a value, got none"),
 ])

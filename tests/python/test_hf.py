@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 transformers = pytest.importorskip("transformers")
 SEQUENCE, WINDOWS = 32, 8
-SIZES = {"vocab_size": 300, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256}
+SIZES = {"vocab_size": 300, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 256}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 16}
 
@@ -34,8 +34,8 @@ def theirs(model, shards) -> tuple[torch.Tensor, float]:
 
 
 def ours(mhar, folder, shards, tmp_path) -> tuple[torch.Tensor, float]:
-    done = mhar("eval", "--checkpoint", folder, "--data", shards, "--windows", WINDOWS, "--sequence", SEQUENCE, "--json",
-                "--logits", tmp_path / "logits.npy", "--threads", 1, "--device", "cpu")
+    done = mhar("eval", "--checkpoint", folder, "--data", shards, "--windows", WINDOWS, "--sequence", SEQUENCE,
+                "--json", "--logits", tmp_path / "logits.npy", "--threads", 1, "--device", "cpu")
     assert done.events[-1]["tokens"] == WINDOWS * SEQUENCE
     return torch.from_numpy(numpy.load(tmp_path / "logits.npy")), done.events[-1]["loss"]
 
@@ -72,8 +72,8 @@ def refused(mhar, folder, shards) -> str:
 
 def test_our_standard_checkpoint_is_a_hugging_face_folder(mhar, shards, trained, tmp_path):
     folder = checkpoint(trained("standard"), 12)
-    model, report = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
-                                                                  output_loading_info=True)
+    load = transformers.Qwen3ForCausalLM.from_pretrained
+    model, report = load(folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     assert not any(report.values()), report
     assert_same(mhar, model.eval(), folder, shards, tmp_path)
     assert not any(key.startswith("attnres_") for key in json.loads((folder / "config.json").read_text()))
@@ -167,7 +167,8 @@ def test_index_that_disagrees_with_its_shards(mhar, shards, tmp_path):
     index = tmp_path / "model" / "model.safetensors.index.json"
     listed = json.loads(index.read_text())
     names = sorted(set(listed["weight_map"].values()))
-    for changes, word in [({"lm_head.weight": names[0]}, "lm_head.weight"), ({"model.norm.weight": names[0]}, "model.norm.weight"),
+    for changes, word in [({"lm_head.weight": names[0]}, "lm_head.weight"),
+                          ({"model.norm.weight": names[0]}, "model.norm.weight"),
                           ({"model.norm.weight": "other.safetensors"}, "other.safetensors")]:
         assert listed["weight_map"].get(next(iter(changes))) != names[0]
         index.write_text(json.dumps(listed | {"weight_map": listed["weight_map"] | changes}))

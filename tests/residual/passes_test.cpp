@@ -24,7 +24,8 @@ struct Made {
 };
 
 // A pass whose sublayers answer with random outputs, whatever they read.
-Made pass_through(const std::string& name, int64_t layers, int64_t heads, bool random_queries, at::ScalarType type = at::kDouble) {
+Made pass_through(const std::string& name, int64_t layers, int64_t heads, bool random_queries,
+                  at::ScalarType type = at::kDouble) {
   Made made{find(name).make({.width = kWidth, .layers = layers, .heads = heads, .kv_heads = 2}), {}, {}, {}, {}, {}};
   uint64_t seed = 100;
   for (const ParameterSpec& spec : made.design->parameters()) {
@@ -95,7 +96,8 @@ TEST(DepthPass, FreshReadsAreMeans) {
 TEST(DepthPass, OneHeadIsSingle) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16}) {
     const Made single = pass_through("single", 3, 0, true, type), one = pass_through("mhar", 3, 1, true, type);
-    for (size_t site = 0; site < single.reads.size(); ++site) EXPECT_TRUE(at::equal(single.reads[site], one.reads[site])) << site;
+    for (size_t site = 0; site < single.reads.size(); ++site)
+      EXPECT_TRUE(at::equal(single.reads[site], one.reads[site])) << site;
   }
 }
 
@@ -103,8 +105,10 @@ TEST(DepthPass, EverySourceHearsFromEveryLaterSite) {
   const Made made = pass_through("mhar", 3, 2, true);
   for (size_t site = 0; site < made.reads.size(); ++site) {
     for (size_t i = 0; i < made.sources.size(); ++i) {
-      const Tensor gradient = torch::autograd::grad({made.reads[site].sum()}, {made.sources[i]}, {}, true, false, true)[0];
-      EXPECT_EQ(gradient.defined() && gradient.abs().max().item<double>() > 0, i <= site) << "site " << site << ", source " << i;
+      const Tensor gradient =
+          torch::autograd::grad({made.reads[site].sum()}, {made.sources[i]}, {}, true, false, true)[0];
+      EXPECT_EQ(gradient.defined() && gradient.abs().max().item<double>() > 0, i <= site)
+          << "site " << site << ", source " << i;
     }
   }
 }
@@ -124,7 +128,8 @@ TEST(Passes, SourcesStayAsTheyWere) {
   for (const Entry& entry : registry()) {
     const Made made = pass_through(entry.name, 3, 0, true, at::kFloat);
     for (size_t i = 0; i < made.sources.size(); ++i) {
-      EXPECT_TRUE(at::equal(made.sources[i], normal({kTokens, kWidth}, i, at::kFloat))) << entry.name << ", source " << i;
+      EXPECT_TRUE(at::equal(made.sources[i], normal({kTokens, kWidth}, i, at::kFloat)))
+          << entry.name << ", source " << i;
     }
   }
 }
