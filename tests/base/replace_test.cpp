@@ -135,7 +135,7 @@ TEST(RemoveLeftovers, RemovesOnlyItsOwnNamesOfDeadProcesses) {
   }
   EXPECT_EQ(remove_leftovers(folder.path()), 3);
   EXPECT_EQ(entries(folder.path()), (std::set<std::string>{"step-3", ".tmp", ".tmp-" + gone, ".tmp-step-x", ".git",
-                                                         "tmp-step-" + gone, living}));
+                                                           "tmp-step-" + gone, living}));
   EXPECT_EQ(remove_leftovers(folder / "no such folder"), 0);
 }
 

@@ -31,7 +31,8 @@ std::string message_of(const std::function<void()>& call) {
 }
 
 // A saved model whose tensors `change` may alter before they are written.
-void write_model(const fs::path& folder, const std::string& design, const std::function<void(std::vector<std::pair<std::string, at::Tensor>>&)>& change) {
+void write_model(const fs::path& folder, const std::string& design,
+                 const std::function<void(std::vector<std::pair<std::string, at::Tensor>>&)>& change) {
   Decoder model(test::small_config(design).model(), at::kFloat, at::kCPU);
   model.parameters().initialise(1);
   fs::create_directories(folder);
@@ -66,16 +67,19 @@ TEST(ModelFolder, RoundTripKeepsEveryBit) {
 }
 
 TEST(ModelFolder, NamesMissingUnknownAndMisshapenTensors) {
-  EXPECT_THAT(load_message([](auto& t) { t.erase(t.begin() + 3); }), AllOf(HasSubstr("wanted all of the model's"), HasSubstr("k_proj")));
+  EXPECT_THAT(load_message([](auto& t) { t.erase(t.begin() + 3); }),
+              AllOf(HasSubstr("wanted all of the model's"), HasSubstr("k_proj")));
   EXPECT_THAT(load_message([](auto& t) { t.emplace_back("model.layers.0.self_attn.q_proj.bias", at::zeros({32})); }),
               HasSubstr("unknown model.layers.0.self_attn.q_proj.bias"));
-  EXPECT_THAT(load_message([](auto& t) { t[1].second = at::ones({31}); }), AllOf(HasSubstr(names::kAttentionNorm), HasSubstr("[32]"), HasSubstr("[31]")));
+  EXPECT_THAT(load_message([](auto& t) { t[1].second = at::ones({31}); }),
+              AllOf(HasSubstr(names::kAttentionNorm), HasSubstr("[32]"), HasSubstr("[31]")));
 }
 
 // Field case 66: a head beside the tie flag is accepted only when it is the embedding.
 TEST(ModelFolder, AStoredTiedHeadMustBeTheEmbedding) {
   EXPECT_EQ(load_message([](auto& t) { t.emplace_back(names::kHead, t[0].second.clone()); }), "no InputError");
-  EXPECT_THAT(load_message([](auto& t) { t.emplace_back(names::kHead, t[0].second + 1); }), AllOf(HasSubstr(names::kHead), HasSubstr("tie_word_embeddings")));
+  EXPECT_THAT(load_message([](auto& t) { t.emplace_back(names::kHead, t[0].second + 1); }),
+              AllOf(HasSubstr(names::kHead), HasSubstr("tie_word_embeddings")));
 }
 
 TEST(Device, SaysWhatIsThere) {
@@ -86,7 +90,8 @@ TEST(Device, SaysWhatIsThere) {
 
 TEST(Metrics, ResumingDropsLaterAndBrokenLines) {
   const TemporaryFolder folder;
-  std::ofstream(folder.path() / "metrics.jsonl") << "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n{\"event\":\"st";
+  std::ofstream(folder.path() / "metrics.jsonl")
+      << "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n{\"event\":\"st";
   {
     Metrics metrics(folder.path(), 1);
     metrics.write({{"event", "step"}, {"step", 2}});

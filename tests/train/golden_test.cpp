@@ -26,7 +26,8 @@ std::vector<double> losses(const std::string& design) {
 }
 
 class Golden : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Designs, Golden, testing::ValuesIn(test::design_names()), [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(Designs, Golden, testing::ValuesIn(test::design_names()),
+                         [](const auto& i) { return i.param; });
 
 TEST_P(Golden, TwentyLosses) {
   std::ifstream file(golden_file(GetParam()));

@@ -59,7 +59,8 @@ inline std::string state_hash(const Trainer& trainer, const fs::path& scratch) {
   fs::create_directories(scratch);
   trainer.save(scratch);
   Hash hash;
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) hash.update(MappedFile(scratch / file).bytes());
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    hash.update(MappedFile(scratch / file).bytes());
   return hash.hex();
 }
 

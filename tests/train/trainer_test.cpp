@@ -17,7 +17,8 @@ using test::small_config;
 using testing::HasSubstr;
 
 class EveryDesign : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Designs, EveryDesign, testing::ValuesIn(test::design_names()), [](const auto& i) { return i.param; });
+INSTANTIATE_TEST_SUITE_P(Designs, EveryDesign, testing::ValuesIn(test::design_names()),
+                         [](const auto& i) { return i.param; });
 
 TEST_P(EveryDesign, LearnsAndGivesTheSameBitsTwice) {
   const TemporaryFolder folder;
@@ -96,7 +97,8 @@ TEST(Trainer, MicrobatchesAreWeightedByTheirCountedTokens) {
   Trainer trainer(config, at::kCPU, [&](int64_t) { return std::vector<Batch>{a, b}; });
   const auto sum = [&](const Batch& batch) {
     const auto& model = trainer.model();
-    return ops::token_loss(model.hidden(batch.ids), model.head(), batch.targets, {.differentiable = false}).sum.item<double>();
+    return ops::token_loss(model.hidden(batch.ids), model.head(), batch.targets, {.differentiable = false})
+        .sum.item<double>();
   };
   const double expected = (sum(a) + sum(b)) / 4;
   EXPECT_GT(std::abs(expected - (sum(a) + sum(b) / 3) / 2), 1e-4);  // the mean of means is another number here
@@ -112,7 +114,8 @@ TEST(Trainer, AccumulatingFourTimesTwoEqualsOnceEight) {
     return [&eight, rows](int64_t) {
       std::vector<Batch> batches;
       for (int64_t row = 0; row < 8; row += rows) {
-        batches.push_back({eight.ids.slice(0, row, row + rows), eight.targets.slice(0, row * 16, (row + rows) * 16), rows * 16});
+        batches.push_back(
+            {eight.ids.slice(0, row, row + rows), eight.targets.slice(0, row * 16, (row + rows) * 16), rows * 16});
       }
       return batches;
     };
@@ -132,7 +135,8 @@ TEST(Trainer, ABatchWithoutCountedTokensIsNoStep) {
   Batch empty = test::letters(1, 4, 16);
   empty.targets.fill_(-1);
   empty.counted = 0;
-  Trainer trainer(config, at::kCPU, [&](int64_t index) { return std::vector<Batch>{index == 1 ? empty : test::letters(index, 4, 16)}; });
+  Trainer trainer(config, at::kCPU,
+                  [&](int64_t index) { return std::vector<Batch>{index == 1 ? empty : test::letters(index, 4, 16)}; });
   trainer.step();
   const std::string before = test::state_hash(trainer, folder.path() / "a");
   const StepResult result = trainer.step();
@@ -169,7 +173,11 @@ TEST(Trainer, StopsBeforeTheUpdateOfANonFiniteLoss) {
     if (index == 6) batches[1].ids[2][3] = 200;
     return batches;
   });
-  trainer.model().parameters().get("model.embed_tokens.weight").detach()[200].fill_(std::numeric_limits<float>::quiet_NaN());
+  trainer.model()
+      .parameters()
+      .get("model.embed_tokens.weight")
+      .detach()[200]
+      .fill_(std::numeric_limits<float>::quiet_NaN());
   expect_stop(trainer, 6, "step 7, microbatch 2 of 4: wanted a finite loss");
 }
 
