@@ -18,7 +18,7 @@ setup:
 	@scripts/setup
 
 build: setup
-	@scripts/build
+	@scripts/build --target mhar
 
 demo: build
 	@scripts/demo "$$TEXT"

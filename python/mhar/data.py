@@ -1,4 +1,4 @@
-"""Token shards out of parquet and jsonl with a Hugging Face tokenizer: python -m mhar.data --help."""
+"""Token shards out of parquet and jsonl with a Hugging Face tokenizer."""
 
 import argparse
 import json
@@ -116,11 +116,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--out", required=True, metavar="DIR/NAME", help="the shard set: NAME.json and NAME-00000.npy ... in DIR")
     add("--tokenizer", required=True, metavar="FILE", help="a Hugging Face tokenizer.json")
     add("--column", default="text", help="the column that holds the text (default: %(default)s)")
-    add("--end-of-text", metavar="TOKEN_OR_ID", help="the token after each document (default: found in the tokenizer)")
-    add("--vocabulary", type=_number(int, 1, 2**63), metavar="N", help="the model's, where its embedding is padded")
+    add("--end-of-text", metavar="TOKEN_OR_ID", help="the token after each document, by its text or else by its id "
+        "(default: found in the tokenizer)")
+    add("--vocabulary", type=_number(int, 1, 2**63), metavar="N", help="ids to record, where the model's embedding has more than the tokenizer (default: the tokenizer's)")
     add("--validation-fraction", type=_number(float, 0, 1), default=0.05, metavar="F",
-        help="of the documents (default: %(default)s)")
-    add("--seed", type=_number(int, 0, 2**63), default=42, metavar="S", help="of the split (default: %(default)s)")
+        help="share of the documents kept for validation (default: %(default)s)")
+    add("--seed", type=_number(int, 0, 2**63), default=42, metavar="S", help="chooses the validation documents (default: %(default)s)")
     add("--shard-tokens", type=_number(int, 1, 2**63), default=1 << 28, metavar="N",
         help="tokens in a shard at most (default: %(default)s)")
     add("--json", action="store_true", help="print the manifest on one line")
@@ -148,7 +149,7 @@ def main(arguments: list[str]) -> int:
     for name in ("train", "validation"):
         split = manifest[name]
         print(f"{name:<11}{split['documents']:>10} documents {split['bytes']:>14} bytes {split['tokens']:>14} tokens "
-              f"in {len(split['shards'])} shards")
+              f"in {len(split['shards'])} shard{'' if len(split['shards']) == 1 else 's'}")
     return 0
 
 

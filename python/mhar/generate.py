@@ -9,14 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import xxhash
+
 from mhar.errors import InputError
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m mhar.generate", allow_abbrev=False,
                                      usage="%(prog)s --checkpoint DIR --tokenizer FILE --prompt TEXT [--mhar PATH] [--json] "
-                                     "[option of mhar generate]...", description="Sample text from a checkpoint.")
-    parser.add_argument("--checkpoint", required=True, help="checkpoint folder")
+                                     "[option of mhar generate]...", description="Sample text from a checkpoint that was trained with a tokenizer. "
+                                     "Further options (--tokens, --temperature, --top-k, --seed ...) are those of mhar generate.")
+    parser.add_argument("--checkpoint", required=True, help="checkpoint, run folder or Hugging Face model folder")
     parser.add_argument("--tokenizer", required=True, type=Path, help="the tokenizer.json the data was prepared with")
     parser.add_argument("--prompt", required=True, help="text to go on from, not empty")
     parser.add_argument("--mhar", type=Path, help="the program; default build/mhar of this repository, else the one on PATH")
@@ -24,6 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     chosen, handed_on = parser.parse_known_args(arguments)
     try:
         tokenizer = load_tokenizer(chosen.tokenizer)
+        # As in the data: a special token spelled in text is text.
+        tokenizer.encode_special_tokens = True
         ids = tokenizer.encode(chosen.prompt, add_special_tokens=False).ids
         if not ids:
             raise InputError("generate", "--prompt", "text of at least one token", repr(chosen.prompt), "give a prompt")
@@ -37,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         if done.returncode != 0:
             return done.returncode
         sample = read_sample(done.stdout)
+        check_tokenizer(chosen.tokenizer, sample.get("tokenizer", {}))
     except InputError as error:
         print(f"mhar.generate: {error}", file=sys.stderr)
         return 2
@@ -57,6 +63,17 @@ def load_tokenizer(path: Path):
     except Exception as error:  # the library raises plain Exception for whatever it finds
         raise InputError("read tokenizer", path, "a Hugging Face tokenizer.json", str(error),
                          "give the file the data was prepared with") from error
+
+
+def check_tokenizer(path: Path, trained: dict) -> None:
+    """Refuses a tokenizer other than the one the checkpoint names; a foreign model names none."""
+    if trained.get("kind") == "bytes":
+        raise InputError("generate", path, "no tokenizer: the checkpoint was trained on bytes", path.name,
+                         "use mhar generate")
+    stored, given = trained.get("hash", ""), xxhash.xxh3_128_hexdigest(path.read_bytes())
+    if stored and stored != given:
+        raise InputError("generate", path, f"the checkpoint's tokenizer {trained.get('name')} ({stored[:12]})",
+                         f"another one ({given[:12]})", "give the tokenizer.json the data was prepared with")
 
 
 def find_program(given: Path | None) -> Path:

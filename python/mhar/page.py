@@ -32,7 +32,8 @@ td.word { max-width: 22em; white-space: normal; overflow-wrap: anywhere; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--back); border-radius: 6px; padding: 12px;
   font: 13px/1.45 ui-monospace, monospace; margin: .4em 0 1.2em; }
 summary { cursor: pointer; }
-@media (max-width: 600px) { main { padding: 8px; } section { padding: 12px; } th, td { padding: 6px 8px; }
+@media (max-width: 600px) { main { padding: 8px; } section { padding: 12px; } th, td { padding: 6px; }
+  table { font-size: .85rem; } th:first-child { min-width: 8em; padding-left: 0; }
   h1 { font-size: 1.3rem; } }
 """
 

@@ -64,18 +64,18 @@ def loss_figure(runs: list[Run], look: Look) -> Figure:
         for place, run in enumerate(runs):
             style = look.series(place)
             steps, losses = _series(run.steps)
-            axes.plot(*_since(since, steps, smoothed(losses)), label=run.label, color=style["color"],
-                      linestyle=style["linestyle"], linewidth=1.6)
+            axes.plot(*_since(since, steps, smoothed(losses)), color=style["color"], linestyle=style["linestyle"],
+                      linewidth=1.6)
             axes.plot(*_since(since, *_series(run.validations)), linestyle="none", marker=style["marker"],
                       color=style["color"], markersize=5.5, markeredgecolor=look.paper, markeredgewidth=0.6)
+            axes.plot([], [], label=run.label, linewidth=1.6, markersize=5.5, **style)  # the legend's: line and point
     level = _common_unigram(runs)
     if level is not None:
-        whole.axhline(level, color=look.ink, linewidth=0.9, linestyle=(0, (2, 3)))
-        whole.annotate("unigram entropy of the text", (0.99, level), (0, 3), xycoords=("axes fraction", "data"),
-                       textcoords="offset points", ha="right", color=look.ink, fontsize=9)
-    _finish(whole, look, "Loss over training", "line: train, smoothed; points: validation", f"loss ({LOSS})")
+        # Named in the legend: a name on the line would lie on curves that end near it.
+        whole.axhline(level, color=look.ink, linewidth=0.9, linestyle=(0, (2, 3)), label="unigram entropy of the text")
+    _finish(whole, look, "Loss over training", "line: train, running mean; points: validation", f"loss ({LOSS})")
     _finish(late, look, "Second half, enlarged", "lines and points as before", f"loss ({LOSS})")
-    _legend(whole, look, len(runs), "upper right")
+    _legend(whole, look, len(runs) + (level is not None), "upper right")
     return figure
 
 
@@ -122,7 +122,7 @@ def routing_figure(run: Run, look: Look, per_head: bool = False) -> Figure:
             _numbers(axes, panel, scale, 6.5 if look.narrow else 9)
     for axes in list(grid.flat)[len(panels):]:
         axes.set_visible(False)
-    what = f"{heads} heads, one panel each" if per_head else f"mean over {heads} heads" if heads > 1 else "one head"
+    what = f"{heads} heads, one panel each" if per_head and heads > 1 else f"mean over {heads} heads" if heads > 1 else "one head"
     figure.suptitle(f"Routing of {run.label}" + ("\n" if look.narrow else "  ·  ") + what, x=0.02, ha="left",
                     fontsize=11 if look.narrow else 12, color=look.ink)
     for axes in grid[-1]:
@@ -130,7 +130,7 @@ def routing_figure(run: Run, look: Look, per_head: bool = False) -> Figure:
     figure.supylabel("read site", fontsize=10, color=look.ink)
     bar = figure.colorbar(ScalarMappable(scale, "viridis"), ax=grid, extend="max", fraction=0.04, pad=0.02,
                           aspect=30, ticks=MaxNLocator(4), location="bottom" if look.narrow else "right")
-    bar.set_label("mean weight over tokens", fontsize=9, color=look.ink)
+    bar.set_label("mean weight over tokens (square-root scale)", fontsize=9, color=look.ink)
     bar.ax.tick_params(labelsize=9, colors=look.ink)
     bar.outline.set_edgecolor(look.faint)
     return figure
@@ -241,4 +241,4 @@ def _numbers(axes, panel: np.ndarray, scale: Normalize, size: float) -> None:
         if not np.isnan(value):
             text = f"{value:.2f}"
             axes.text(column + 0.5, row + 0.5, text[1:] if text.startswith("0") else text.rstrip("0").rstrip("."),
-                      ha="center", va="center", fontsize=size, color="black" if scale(value) > 0.6 else "white")
+                      ha="center", va="center", fontsize=size, color="black" if scale(value) > 0.5 else "white")

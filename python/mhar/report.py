@@ -111,7 +111,8 @@ def _page(runs: list[Run], paired: bool, obstacles: list[str], figures: dict) ->
         parts.append(page.section("Routing over depth", page.note(
             "Each row is a read: how much of it comes from each earlier source, averaged over tokens"
             + (f" ({windows['tokens']:,} tokens)" if isinstance(windows.get("tokens"), int) else "")
-            + ". A fresh model weights all sources of a row alike."), *maps))
+            + ". A fresh model weights all sources of a row alike. The first read has one source: its weight is always 1, "
+            "beyond the colour scale."), *maps))
     samples = [page.quotation(tables.sample_lead(run), str(run.sample.get("prompt", "")), str(run.sample.get("text", "")))
                for run in runs if run.sample is not None]
     return page.document(title, parts + ([page.section("Text samples", *samples)] if samples else []))

@@ -83,7 +83,8 @@ class Run:
     @property
     def tokens_per_s(self) -> float | None:
         speeds = [event["tokens_per_s"] for event in self.steps if event.get("tokens_per_s")]
-        return _first((self.done or {}).get("tokens_per_s"), median(speeds) if speeds else None)
+        # A finished run that was started once more made no update, and its last line says 0.
+        return _first((self.done or {}).get("tokens_per_s") or None, median(speeds) if speeds else None)
 
     @property
     def data_hash(self) -> str | None:

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -121,6 +122,18 @@ void FileWriter::close() {
   // The number is given back even when close() fails (Linux), so it is never closed twice.
   if (::close(std::exchange(descriptor_, -1)) != 0) throw_system(write_operation, path_, "to close it", errno);
 }
+
+FolderLock::FolderLock(const fs::path& folder) {
+  constexpr std::string_view operation = "lock folder";
+  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ < 0) throw_system(operation, folder, "a folder that can be read", errno);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(descriptor_);
+  throw InputError(Fault{std::string(operation), folder.string(), "a folder that no other process works in",
+                         "one that another process holds", "wait until it has ended, or choose another folder"});
+}
+
+FolderLock::~FolderLock() { ::close(descriptor_); }
 
 void sync_folder(const fs::path& folder) {
   constexpr std::string_view operation = "flush folder";

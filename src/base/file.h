@@ -52,6 +52,19 @@ class FileWriter {
   int descriptor_ = -1;
 };
 
+/// Held while a process works in a folder: a second one gets an InputError. Gone with the process, however it ends; on
+/// file systems without locks it holds nobody off.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 /// Flushes a folder's entries to the disk.
 void sync_folder(const fs::path& folder);
 

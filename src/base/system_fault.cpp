@@ -30,6 +30,8 @@ std::string remedy_for(int error) {
     case EMFILE:
     case ENFILE:
       return "raise the limit of open files (ulimit -n)";
+    case EPIPE:
+      return "let the reading program take all of it";
     case EIO:
       return "check the disk";
     case ENOMEM:

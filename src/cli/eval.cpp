@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+#include <torch/torch.h>
 
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -10,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/npy.h"
 #include "cli/usage.h"
+#include "config/run_config.h"
 #include "data/token_stream.h"
 #include "train/batches.h"
 #include "train/device.h"
@@ -104,14 +107,14 @@ Command add_eval(CLI::App& app) {
       ->check(whole_from(0))
       ->capture_default_str();
   command->add_option("--sequence", options->sequence, "Targets in a window; 0: as trained")
-      ->check(whole_from(0))
+      ->check(whole_from(0, std::numeric_limits<int32_t>::max()))
       ->capture_default_str();
   command->add_option("--batch", options->batch, "Windows a pass")->check(whole_from(1))->capture_default_str();
   command->add_option("--precision", options->precision, "bf16 or fp32; left out: as stored")
       ->check(one_of({"bf16", "fp32"}));
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: one per core")
-      ->check(whole_from(0))
+      ->check(whole_from(0, kMostThreads))
       ->capture_default_str();
   command->add_option("--logits", options->logits,
                       "Also write the first window's logits [T, V] to this .npy file (fp32)");

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/usage.h"
+#include "config/run_config.h"
 #include "train/device.h"
 #include "train/model_folder.h"
 
@@ -59,16 +60,18 @@ int run(Options& options) {
   const auto ids = generate(*model, prompt, options.sampling);
   const std::string text = is_bytes(tokenizer) ? text_of(ids) : std::string();
   if (options.json) {
-    const nlohmann::json line = {{"event", "sample"},
-                                 {"checkpoint", folder.string()},
-                                 {"prompt", options.prompt},
-                                 {"prompt_token_ids", prompt},
-                                 {"text", text},
-                                 {"token_ids", ids},
-                                 {"tokens", ids.size()},
-                                 {"temperature", options.sampling.temperature},
-                                 {"top_k", options.sampling.top_k},
-                                 {"seed", options.sampling.seed}};
+    const nlohmann::json line = {
+        {"event", "sample"},
+        {"checkpoint", folder.string()},
+        {"prompt", options.prompt},
+        {"prompt_token_ids", prompt},
+        {"text", text},
+        {"tokenizer", {{"kind", tokenizer.kind}, {"name", tokenizer.name}, {"hash", tokenizer.hash}}},
+        {"token_ids", ids},
+        {"tokens", ids.size()},
+        {"temperature", options.sampling.temperature},
+        {"top_k", options.sampling.top_k},
+        {"seed", options.sampling.seed}};
     // Sampled bytes need not be UTF-8; token_ids has them exactly.
     fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else if (is_bytes(tokenizer)) {
@@ -108,7 +111,7 @@ Command add_generate(CLI::App& app) {
                     "Stop at end-of-text; without it end-of-text is never sampled");
   command->add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command->add_option("--threads", options->threads, "CPU threads; 0: one per core")
-      ->check(whole_from(0))
+      ->check(whole_from(0, kMostThreads))
       ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] { return run(*options); };

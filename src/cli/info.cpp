@@ -132,8 +132,10 @@ Command add_info(CLI::App& app) {
   auto* command = app.add_subcommand("info", "What a checkpoint, a run, a shard set, a scale or this machine is");
   auto* path = command->add_option(
       "PATH", options->path, "Checkpoint, run folder or DIR/NAME of a shard set; without it: this machine and build");
-  command->add_option("--scale", options->scale, "Dimensions and parameter count of a scale instead")->excludes(path);
-  command->add_option("--design", options->design, "With --scale: of this design");
+  auto* scale = command->add_option("--scale", options->scale, "Dimensions and parameter count of a scale instead")
+                    ->excludes(path);
+  command->add_option("--design", options->design, "With --scale: of this design; left out: mhar train's default")
+      ->needs(scale);
   command->add_flag("--json", options->json, "Print one JSON line");
   return [options] {
     const json object = describe(*options);

@@ -51,9 +51,14 @@ std::string unknown_argument(const CLI::App& command, const std::string& called,
 
 }  // namespace
 
-CLI::Validator whole_from(int64_t least) {
-  return {[least](std::string& text) { return check_number(text, least, "a whole number"); },
-          fmt::format(">= {}", least)};
+CLI::Validator whole_from(int64_t least, int64_t most) {
+  const bool limited = most < std::numeric_limits<int64_t>::max();
+  return {[least, most, limited](std::string& text) {
+            std::string refusal = check_number(text, least, "a whole number");
+            if (!refusal.empty() || !limited || std::stoll(text) <= most) return refusal;
+            return fmt::format("wanted a whole number of at most {}, got '{}'", most, text);
+          },
+          limited ? fmt::format("{} to {}", least, most) : fmt::format(">= {}", least)};
 }
 
 CLI::Validator number_from(double least) {

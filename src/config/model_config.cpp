@@ -37,6 +37,9 @@ void check_positive(const std::string& option, double value) {
   if (!std::isfinite(value) || value <= 0.0) {
     refuse(option, "a finite number above 0", fmt::format("{}", value), fmt::format("change --{}", option));
   }
+  if (!fits_fp32(value)) {
+    refuse(option, "a number that fp32 holds", fmt::format("{}", value), fmt::format("change --{}", option));
+  }
 }
 
 void check_rope(const RopeScaling& rope) {
@@ -84,6 +87,11 @@ ModelConfig dimensions(int64_t vocabulary, int64_t width, int64_t layers, int64_
 }
 
 }  // namespace
+
+bool fits_fp32(double value) {
+  const double size = std::abs(value);
+  return size == 0.0 || (size >= std::numeric_limits<float>::min() && size <= std::numeric_limits<float>::max());
+}
 
 const std::vector<Scale>& scales() {
   constexpr int64_t qwen3 = 151936, bytes = 257;  // vocabularies

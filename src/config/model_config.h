@@ -43,6 +43,9 @@ struct Scale {
   int64_t global_batch;  ///< sequences per update
 };
 
+/// Whether fp32, which every setting ends in, holds `value` as more than 0 and less than infinity; 0 is held.
+bool fits_fp32(double value);
+
 const std::vector<Scale>& scales();
 /// Throws InputError listing the names there are.
 const Scale& find_scale(const std::string& name);

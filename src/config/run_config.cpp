@@ -29,6 +29,7 @@ void check_whole(const std::string& option, int64_t value, int64_t smallest,
 
 void check_real(const std::string& option, double value, bool allowed, const char* wanted) {
   if (!std::isfinite(value) || !allowed) refuse(option, wanted, fmt::format("{}", value));
+  if (!fits_fp32(value)) refuse(option, "a number that fp32 holds", fmt::format("{}", value));
 }
 
 void check_words(const RunConfig& c) {
@@ -98,7 +99,7 @@ void resolve_optimisation(RunConfig& c) {
 void check_run(const RunConfig& c) {
   check_whole("validation-windows", c.validation_windows, 0);
   check_whole("seed", c.seed, 0, std::numeric_limits<int64_t>::max());
-  check_whole("threads", c.threads, 0, 1024);
+  check_whole("threads", c.threads, 0, kMostThreads);
   check_whole("validate-every", c.validate_every, 1);
   check_whole("save-every", c.save_every, 1);
   check_whole("keep-last", c.keep_last, 1);

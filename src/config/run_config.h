@@ -6,6 +6,9 @@
 
 namespace mhar {
 
+/// More would be a mistyped number: the pool alone would take minutes to start.
+inline constexpr int64_t kMostThreads = 1024;
+
 /// Every setting of a training run, one field per option of the table in options.cpp. Zero or empty means
 /// "the scale's value" where the table says so; resolve() fills those in.
 struct RunConfig {

@@ -21,7 +21,10 @@ int64_t sample(const Tensor& logits, const SamplingOptions& options, at::Generat
     const Tensor least = std::get<0>(logits.topk(options.top_k))[options.top_k - 1];
     logits.masked_fill_(logits < least, kNever);
   }
-  return at::multinomial((logits / options.temperature).softmax(0), 1, false, generator).item<int64_t>();
+  // In fp64 and below 0: a temperature as small as a double can be would overflow fp32, and infinity is no logit.
+  const Tensor below = logits.to(at::kDouble) - logits.max().to(at::kDouble);
+  const Tensor share = (below / options.temperature).softmax(0).to(logits.scalar_type());
+  return at::multinomial(share, 1, false, generator).item<int64_t>();
 }
 
 // The logits after the last of `tokens`, fp32 on the CPU so that a seed gives the same text on every device type's

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -17,8 +18,8 @@ namespace {
                     "free space on the disk or check the folder's rights, then go on with --resume auto"});
 }
 
-// The lines of a run up to and including `step`.
-std::string kept_lines(const fs::path& path, int64_t step) {
+// The lines of a run up to and including `step`; `finished` becomes true when a "done" is among them.
+std::string kept_lines(const fs::path& path, int64_t step, bool& finished) {
   if (!fs::exists(path)) return {};
   const std::string text = read_text(path, "read metrics");
   std::string kept;
@@ -26,7 +27,11 @@ std::string kept_lines(const fs::path& path, int64_t step) {
     const size_t end = text.find('\n', begin);
     if (end == std::string::npos) break;
     const auto line = nlohmann::json::parse(text.substr(begin, end - begin), nullptr, /*allow_exceptions=*/false);
-    if (line.is_object() && line.value("step", int64_t{0}) <= step) kept.append(text, begin, end - begin + 1);
+    const auto at = line.is_object() ? line.value("step", nlohmann::json(0)) : nlohmann::json();
+    if (at.is_number_integer() && at.get<int64_t>() <= step) {
+      kept.append(text, begin, end - begin + 1);
+      finished = finished || line.value("event", nlohmann::json()) == "done";
+    }
     begin = end + 1;
   }
   return kept;
@@ -35,7 +40,7 @@ std::string kept_lines(const fs::path& path, int64_t step) {
 }  // namespace
 
 Metrics::Metrics(const fs::path& run, int64_t step) : path_(run / "metrics.jsonl") {
-  write_file_atomically(path_, kept_lines(path_, step));
+  write_file_atomically(path_, kept_lines(path_, step, finished_));
   file_ = std::fopen(path_.c_str(), "ae");
   if (!file_) refuse(path_, errno);
 }
@@ -55,25 +60,26 @@ Progress::Progress(int64_t steps, int64_t every)
 void Progress::step(int64_t step, double loss, double rate, double gradient_norm, double tokens_per_second,
                     double seconds_left) {
   if (!terminal_ && step % every_ != 0 && step != 1 && step != steps_) return;
+  // Not fmt::print, which throws: a log that cannot be written must not end the run.
   const std::string line =
       fmt::format("step {}/{}  loss {:.4f}  rate {:.3g}  gradient norm {:.3f}  {:.0f} tokens/s  {} left", step, steps_,
                   loss, rate, gradient_norm, tokens_per_second, duration_text(seconds_left));
   if (terminal_) {
-    fmt::print(stderr, "\r\033[K{}", line);
+    std::fputs(("\r\033[K" + line).c_str(), stderr);
   } else {
-    fmt::print(stderr, "{}\n", line);
+    std::fputs((line + "\n").c_str(), stderr);
   }
   open_ = terminal_;
   std::fflush(stderr);
 }
 
 void Progress::finish() {
-  if (open_) fmt::print(stderr, "\n");
+  if (open_) std::fputs("\n", stderr);
   open_ = false;
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole >= 3600) return fmt::format("{}h {:02}m", whole / 3600, whole / 60 % 60);
   if (whole >= 60) return fmt::format("{}m {:02}s", whole / 60, whole % 60);
   return fmt::format("{}s", whole);

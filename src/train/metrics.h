@@ -18,12 +18,16 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
+  /// Whether the lines that were kept end a run: a "done" event is among them.
+  bool finished() const { return finished_; }
+
   /// Writes one line and hands it to the system. Throws InputError when the disk is full.
   void write(const nlohmann::json& object);
 
  private:
   fs::path path_;
   std::FILE* file_ = nullptr;
+  bool finished_ = false;
 };
 
 /// One line of progress on standard error: rewritten in place on a terminal, otherwise one line every `every` steps.

@@ -102,8 +102,14 @@ fs::path find_checkpoint(const fs::path& path) {
 }
 
 data::Tokenizer checkpoint_tokenizer(const fs::path& folder, const ModelConfig& config) {
-  if (fs::exists(folder / "state.json")) return read_state(folder).tokenizer;
   data::Tokenizer tokenizer;
+  if (fs::exists(folder / "state.json")) {
+    tokenizer = read_state(folder).tokenizer;
+    if (tokenizer.end_of_text < config.vocabulary) return tokenizer;
+    throw InputError({"read training state", (folder / "state.json").string(),
+                      fmt::format("an end_of_text below the vocabulary of {}", config.vocabulary),
+                      std::to_string(tokenizer.end_of_text), "use another checkpoint"});
+  }
   tokenizer.kind = "unknown";
   tokenizer.name = "unknown";
   tokenizer.vocabulary = config.vocabulary;

@@ -52,7 +52,7 @@ std::optional<fs::path> resume_point(const RunConfig& config) {
     return checkpoint;
   }
   std::vector<std::string> skipped;
-  const auto newest = checkpoint::Store(run / "checkpoints").newest(skipped);
+  auto newest = checkpoint::Store(run / "checkpoints").newest(skipped);
   if (!newest && !skipped.empty()) {
     throw InputError({"resume", (run / "checkpoints").string(), "a complete checkpoint",
                       "only damaged ones, the newest: " + skipped.front(),

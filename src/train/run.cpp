@@ -27,6 +27,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kUnmovedStep = 100;
+constexpr int64_t kRoutingWindows = 16;  // enough for a token average, few enough to cost nothing
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -45,8 +46,11 @@ class Run {
         trainer_(config, device_, source()),
         store_(fs::path(config.run) / "checkpoints"),
         progress_(config.steps, config.log_every) {
-    if (data::window_count(validation_.size(), config.sequence) == 0)
+    if (!validates()) {
+      spdlog::warn("the data set has no validation text (one document, or no share for it): nothing is validated");
+    } else if (data::window_count(validation_.size(), config.sequence) == 0) {
       evaluate_now();  // refuses, before anything is written
+    }
     if (resume_from_) {
       // Before the tensors are read: a changed width is refused by the option's name, not by a tensor's shape.
       TrainState stored = read_state(*resume_from_);
@@ -58,6 +62,7 @@ class Run {
       spdlog::info("resumed from {} at step {}", resume_from_->string(), state().step);
     } else {
       start_state();
+      if (config.resume == "auto") spdlog::info("no checkpoint in {}: starting at step 0", config.run);
     }
   }
 
@@ -69,7 +74,6 @@ class Run {
     metrics_ = &metrics;
     announce();
     if (state().step == 0 && state().validations.empty()) validate();
-    started_ = Clock::now();
     first_step_ = state().step;
     first_tokens_ = state().tokens;
     while (state().step < config_.steps) {
@@ -99,6 +103,8 @@ class Run {
                            config_.sequence, config_.microbatch, device_);
   }
 
+  bool validates() const { return validation_.size() > 0; }
+
   void start_state() {
     state().threads = threads_;
     state().device = device_name();
@@ -109,9 +115,20 @@ class Run {
 
   void prepare_folder() {
     const fs::path run = config_.run;
-    const std::string config = to_toml(config_);  // refuses paths that TOML cannot hold, before anything is made
+    // What was asked of this start alone must not stick to the next one that reads the file.
+    const RunConfig once;
+    RunConfig lasting = config_;
+    lasting.resume = once.resume;
+    lasting.fresh_data = once.fresh_data;
+    lasting.stop_after = once.stop_after;
+    const std::string config = to_toml(lasting);  // refuses paths that TOML cannot hold, before anything is made
     std::error_code failure;
-    fs::create_directories(run / "checkpoints", failure);
+    fs::create_directories(run, failure);
+    if (!failure) {
+      lock_.emplace(run);
+      if (config_.resume == "never") resume_point(config_);  // again: another process may have been quicker
+      fs::create_directories(run / "checkpoints", failure);
+    }
     if (failure) {
       throw InputError(
           {"make run folder", run.string(), "a folder that can be written", failure.message(), "choose another --run"});
@@ -132,8 +149,9 @@ class Run {
     const std::string kernel = ops::attention_kernel(device_, trainer_.model().parameters().type(), c.heads, c.kv_heads,
                                                      c.head_dim, config_.sequence);
     const int64_t parameters = trainer_.model().parameters().count();
-    spdlog::info("{}: {} parameters, {} on {}, {} threads, attention kernel {} (head dim {}), reads composed",
-                 config_.design, parameters, config_.precision, device_name(), threads_, kernel, c.head_dim);
+    spdlog::info("{}: {} parameters, {} on {}, {} threads, attention kernel {} (head dim {}){}", config_.design,
+                 parameters, config_.precision, device_name(), threads_, kernel, c.head_dim,
+                 trainer_.model().design().heads() > 0 ? ", depth reads composed" : "");
     spdlog::info("data {}: {} training tokens, {} validation tokens, tokenizer {}", config_.data, training_.size(),
                  validation_.size(), manifest_.tokenizer.name);
     emit({{"event", "start"},
@@ -148,15 +166,16 @@ class Run {
   }
 
   void step() {
+    const auto start = Clock::now();
     const StepResult result = trainer_.step();
+    training_seconds_ += seconds_since(start);
     if (result.counted == 0) {
       spdlog::warn("a batch without a counted token: no update, no step counted");
       return;
     }
-    const double seconds = seconds_since(started_);
-    const double rate = static_cast<double>(state().tokens - first_tokens_) / seconds;
-    const double left =
-        seconds / static_cast<double>(result.step - first_step_) * static_cast<double>(config_.steps - result.step);
+    const double rate = tokens_per_second();
+    const double left = training_seconds_ / static_cast<double>(result.step - first_step_) *
+                        static_cast<double>(config_.steps - result.step);
     progress_.step(result.step, result.loss, result.rate, result.gradient_norm, rate, left);
     emit({{"event", "step"},
           {"step", result.step},
@@ -165,8 +184,13 @@ class Run {
           {"gradient_norm", result.gradient_norm},
           {"tokens", state().tokens},
           {"tokens_per_s", rate},
-          {"seconds", seconds}});
+          {"seconds", training_seconds_}});
     if (result.step == kUnmovedStep) report_unmoved();
+  }
+
+  // Of the updates alone: validating and saving are not training.
+  double tokens_per_second() const {
+    return static_cast<double>(trainer_.state().tokens - first_tokens_) / std::max(training_seconds_, 1e-9);
   }
 
   // A parameter that no gradient reaches is a fault nobody sees in the loss, so it is named once it had time to move.
@@ -179,8 +203,8 @@ class Run {
     }
     progress_.finish();
     if (unexpected.empty()) {
-      spdlog::info("after {} steps every parameter that can move has moved ({} cannot: {})", kUnmovedStep,
-                   expected.size(), expected.dump());
+      spdlog::info("after {} steps every parameter that can move has moved{}", kUnmovedStep,
+                   expected.empty() ? std::string() : fmt::format("; these never can: {}", expected.dump()));
     } else {
       spdlog::warn("after {} steps {} parameters have not moved from their start: {}", kUnmovedStep, unexpected.size(),
                    unexpected.dump());
@@ -194,6 +218,7 @@ class Run {
   }
 
   void validate() {
+    if (!validates()) return;
     const Evaluation result = evaluate_now();
     if (!std::isfinite(result.loss)) {
       throw RunError({"validate", fmt::format("step {}", state().step), "a finite loss", fmt::format("{}", result.loss),
@@ -227,28 +252,33 @@ class Run {
   }
 
   Ending finished() {
-    const double seconds = seconds_since(started_);
-    const auto& last = state().validations;
-    if (last.empty() || last.back().first != state().step) validate();
+    const auto& tail = state().validations;
+    if (tail.empty() || tail.back().first != state().step) validate();
     if (!fs::exists(store_.path(state().step)) || first_step_ != state().step) save();
     last_checkpoint_ = store_.path(state().step);
-    const std::string map = routing_map(trainer_.model(), validation_,
-                                        std::min<int64_t>(16, data::window_count(validation_.size(), config_.sequence)),
+    const std::string map = routing_map(trainer_.model(), validates() ? validation_ : training_, kRoutingWindows,
                                         config_.sequence, config_.microbatch, state().step);
     if (!map.empty()) write_file_atomically(fs::path(config_.run) / "routing.json", map);
     json done = {{"event", "done"},
                  {"step", state().step},
                  {"train_loss", state().train_loss},
-                 {"validation_loss", state().validations.back().second},
-                 {"validation_tail_mean", state().validation_tail_mean()},
+                 {"validation_loss", tail.empty() ? json() : json(tail.back().second)},
+                 {"validation_tail_mean", tail.empty() ? json() : json(state().validation_tail_mean())},
                  {"tokens", state().tokens},
-                 {"tokens_per_s", static_cast<double>(state().tokens - first_tokens_) / std::max(seconds, 1e-9)},
+                 {"tokens_per_s", tokens_per_second()},
                  {"checkpoint", last_checkpoint_.string()}};
     if (const int64_t peak = peak_bytes(device_)) done["peak_bytes"] = peak;
-    emit(done);
-    spdlog::info("done: validation loss {:.4f}, mean of the last {} validations {:.4f}, checkpoint {}",
-                 state().validations.back().second, state().validations.size(), state().validation_tail_mean(),
-                 last_checkpoint_.string());
+    // A finished run that is started again has nothing to add to its own record.
+    if (metrics_->finished()) {
+      if (sink_) sink_(done);
+    } else {
+      emit(done);
+    }
+    if (!tail.empty()) {
+      spdlog::info("validation loss {:.4f}, mean of the last {} validations {:.4f}", tail.back().second, tail.size(),
+                   state().validation_tail_mean());
+    }
+    spdlog::info("done at {:.0f} tokens/s, checkpoint {}", tokens_per_second(), last_checkpoint_.string());
     return Ending::done;
   }
 
@@ -263,7 +293,8 @@ class Run {
   checkpoint::Store store_;
   Progress progress_;
   Metrics* metrics_ = nullptr;
-  Clock::time_point started_;
+  std::optional<FolderLock> lock_;
+  double training_seconds_ = 0;
   int64_t first_step_ = 0, first_tokens_ = 0;
   fs::path last_checkpoint_;
 };

@@ -29,11 +29,23 @@ data::Tokenizer tokenizer_from(const json& j) {
   return {j.at("kind"), j.at("name"), j.at("hash"), j.at("vocabulary"), j.at("end_of_text")};
 }
 
-TrainState from_json(const json& j) {
+/// A whole number that can be one; json's own conversion takes fractions and wraps what is too large.
+int64_t whole(const json& j, const char* key, int64_t largest, const std::string& origin) {
+  const json& value = j.at(key);
+  if (value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(largest)) return value;
+  throw InputError({"read training state", origin + ": " + key, "a whole number from 0 to " + std::to_string(largest),
+                    value.dump(), "use another checkpoint"});
+}
+
+TrainState from_json(const json& j, const std::string& origin) {
   TrainState state;
-  state.step = j.at("step");
-  state.tokens = j.at("tokens");
-  state.next_batch = j.at("next_batch");
+  for (const auto& option : options()) {
+    if (j.at("options").contains(option.name))
+      set_option(state.config, option, j.at("options").at(option.name).get<std::string>());
+  }
+  state.step = whole(j, "step", state.config.steps, origin);
+  state.tokens = whole(j, "tokens", std::numeric_limits<int64_t>::max(), origin);
+  state.next_batch = whole(j, "next_batch", std::numeric_limits<int32_t>::max(), origin);
   state.train_loss = j.at("train_loss");
   state.threads = j.at("threads");
   state.device = j.at("device");
@@ -43,10 +55,6 @@ TrainState from_json(const json& j) {
   state.tokenizer = tokenizer_from(j.at("tokenizer"));
   state.validations = j.at("validations").get<std::vector<std::pair<int64_t, double>>>();
   state.initial_hashes = j.at("initial_hashes").get<std::map<std::string, std::string>>();
-  for (const auto& option : options()) {
-    if (j.at("options").contains(option.name))
-      set_option(state.config, option, j.at("options").at(option.name).get<std::string>());
-  }
   return state;
 }
 
@@ -94,7 +102,7 @@ TrainState read_state(const fs::path& folder) {
                       "use a checkpoint written by this program, or the version that wrote it"});
   }
   try {
-    return from_json(j);
+    return from_json(j, path.string());
   } catch (const json::exception& error) {
     throw InputError({"read training state", path.string(), "every field of its right type", error.what(),
                       "use another checkpoint"});

@@ -87,6 +87,17 @@ TEST(FileWriter, NamesAPathItCannotCreate) {
   EXPECT_THAT(input_error([&] { FileWriter file(folder.path()); }), HasSubstr("Is a directory"));
 }
 
+TEST(FolderLock, IsForOneAtATime) {
+  const TemporaryFolder folder;
+  {
+    const FolderLock lock(folder.path());
+    EXPECT_THAT(input_error([&] { const FolderLock second(folder.path()); }),
+                AllOf(HasSubstr(folder.path().string()), HasSubstr("another process holds"), HasSubstr("wait")));
+  }
+  const FolderLock again(folder.path());
+  EXPECT_THAT(input_error([&] { const FolderLock lock(folder / "none"); }), HasSubstr("No such file"));
+}
+
 TEST(FileWriter, NamesAPermissionThatIsMissing) {
   const TemporaryFolder folder;
   put(folder / "secret", "text");

@@ -119,6 +119,12 @@ TEST(Resolve, RefusesRealsOutOfRange) {
           << value;
     }
   }
+  // What fp32 rounds to 0 or infinity would be another setting than the one given.
+  for (const char* name : {"rate", "adam-eps", "z-loss", "clip", "norm-eps", "rope-theta"}) {
+    for (const char* value : {"1e-300", "1e300"}) {
+      EXPECT_THAT(refusal({{name, value}}), HasSubstr(std::string("option --") + name + ": wanted a number that fp32"));
+    }
+  }
   EXPECT_EQ(refusal({{"rate-floor", "0"}, {"beta1", "0"}, {"beta2", "0"}, {"weight-decay", "0"}}), "");
 }
 

@@ -81,6 +81,14 @@ TEST(Generate, SeedsDecide) {
             streamed);
 }
 
+TEST(Generate, AnyTemperatureAboveZero) {
+  const Decoder model = small_model(small_config("mhar"), at::kFloat, 0.5);
+  const auto text = [&](double t) { return generate(model, {5}, {.tokens = 12, .temperature = t, .end_of_text = 3}); };
+  EXPECT_EQ(text(1e-300), text(0)) << "the likeliest token";
+  EXPECT_EQ(text(5e-324), text(0));
+  EXPECT_EQ(text(1e300).size(), 12u);
+}
+
 TEST(Generate, TopKLeavesTheLikeliest) {
   const torch::NoGradGuard no_gradient;
   const Decoder model = small_model(small_config("standard"), at::kDouble);

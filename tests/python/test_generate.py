@@ -2,15 +2,18 @@
 prompt's tokens backwards and notes how it was called."""
 
 import json
+import re
 import stat
 import sys
 
 import pytest
+import xxhash
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from mhar.generate import main
+from mhar.errors import InputError
+from mhar.generate import check_tokenizer, main
 
 PROGRAM = """#!{python}
 import json, sys
@@ -97,3 +100,17 @@ def test_refuses_a_missing_program(tmp_path, tokenizer, capsys):
 def test_refuses_output_that_is_no_sample(program, tokenizer, capsys):
     program.write_text("#!/bin/sh\necho hello\n")
     assert "wanted a JSON line with token_ids, got 'hello\\n'" in refused(capsys, call(program, tokenizer))
+
+
+@pytest.mark.parametrize("trained, words", [
+    ({"kind": "bytes", "name": "bytes", "hash": ""}, "trained on bytes"),
+    ({"kind": "huggingface", "name": "other.json", "hash": "0" * 32}, "other.json (000000000000)"),
+])
+def test_refuses_another_tokenizer_than_the_checkpoints(tokenizer, trained, words):
+    with pytest.raises(InputError, match=re.escape(words)):
+        check_tokenizer(tokenizer, trained)
+
+
+def test_takes_the_checkpoints_tokenizer_and_any_for_a_foreign_model(tokenizer):
+    check_tokenizer(tokenizer, {"kind": "huggingface", "hash": xxhash.xxh3_128_hexdigest(tokenizer.read_bytes())})
+    check_tokenizer(tokenizer, {"kind": "unknown", "hash": ""})

@@ -90,14 +90,22 @@ TEST(Device, SaysWhatIsThere) {
 
 TEST(Metrics, ResumingDropsLaterAndBrokenLines) {
   const TemporaryFolder folder;
-  std::ofstream(folder.path() / "metrics.jsonl")
-      << "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n{\"event\":\"st";
+  std::ofstream(folder.path() / "metrics.jsonl") << "{\"event\":\"start\"}\n{\"step\":\"x\"}\n{\"event\":\"step\","
+                                                    "\"step\":1}\n{\"event\":\"step\",\"step\":2}\n{\"event\":\"st";
   {
     Metrics metrics(folder.path(), 1);
+    EXPECT_FALSE(metrics.finished());
     metrics.write({{"event", "step"}, {"step", 2}});
   }
   EXPECT_EQ(read_text(folder.path() / "metrics.jsonl", "test"),
             "{\"event\":\"start\"}\n{\"event\":\"step\",\"step\":1}\n{\"event\":\"step\",\"step\":2}\n");
+}
+
+TEST(Metrics, KnowsAFinishedRun) {
+  const TemporaryFolder folder;
+  Metrics(folder.path(), -1).write({{"event", "done"}, {"step", 3}});
+  EXPECT_TRUE(Metrics(folder.path(), 3).finished());
+  EXPECT_FALSE(Metrics(folder.path(), 2).finished());
 }
 
 TEST(Metrics, DurationsReadWell) {
@@ -132,6 +140,26 @@ TEST(State, RefusesForeignAndBrokenFiles) {
   EXPECT_THAT(message("{\"format\":\"mhar-state\",\"version\":2}"), HasSubstr("got version 2"));
   EXPECT_THAT(message("{\"format\":\"mhar-state\",\"version\":1}"), HasSubstr("every field"));
   EXPECT_THAT(message("not json"), HasSubstr("something else"));
+}
+
+TEST(State, RefusesNumbersThatCannotBe) {
+  const TemporaryFolder folder;
+  TrainState state;
+  state.config = test::small_config("mhar");
+  const auto message = [&](const char* key, const nlohmann::json& value) {
+    write_state(folder.path(), state);
+    auto json = nlohmann::json::parse(read_text(folder.path() / "state.json", "test"));
+    json[key] = value;
+    std::ofstream(folder.path() / "state.json") << json;
+    return message_of([&] { read_state(folder.path()); });
+  };
+  EXPECT_EQ(message("step", 1), "no InputError");
+  for (const char* key : {"step", "tokens", "next_batch"}) {
+    for (const nlohmann::json& value : {nlohmann::json(-1), {1.5}, {"1"}, {1e30}, {UINT64_MAX}}) {
+      EXPECT_THAT(message(key, value), AllOf(HasSubstr("state.json: "), HasSubstr(key), HasSubstr("whole number")));
+    }
+  }
+  EXPECT_THAT(message("step", state.config.steps + 1), HasSubstr(std::to_string(state.config.steps)));
 }
 
 TEST(Optimizer, NamesTheTensorThatDoesNotBelong) {
