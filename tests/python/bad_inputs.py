@@ -64,7 +64,7 @@ def wider_token(path: Path) -> None:
     path.write_bytes(content)
 
 
-STATE = '{"format": "mhar-state", "version": 1}'
+STATE = '{"format": "mhar-state", "version": 1, "options": {}}'
 
 # name: (damage or None, arguments, words of the message)
 CASES = {
