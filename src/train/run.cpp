@@ -139,7 +139,7 @@ class Run {
     write_file_atomically(run / "data.json", data::to_json(manifest_));
   }
 
-  void emit(json object) {
+  void emit(const json& object) {
     metrics_->write(object);
     if (sink_) sink_(object);
   }
