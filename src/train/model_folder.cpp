@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "checkpoint/store.h"
 #include "model/hf_config.h"
@@ -16,18 +17,14 @@
 namespace mhar {
 namespace {
 
+constexpr size_t kNamed = 8;  // tensors in a message
+
 std::string shape_text(at::IntArrayRef shape) { return c10::str(shape); }
 
 [[noreturn]] void refuse(const fs::path& folder, const std::string& tensor, const std::string& wanted,
                          const std::string& got) {
   throw InputError({"load model", folder.string() + ": " + tensor, wanted, got,
                     "use the checkpoint that belongs to this config.json"});
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size() && i < 8; ++i) text += (i ? ", " : "") + names[i];
-  return names.size() > 8 ? fmt::format("{} and {} more", text, names.size() - 8) : text;
 }
 
 // A head stored beside the tie flag must be the embedding bit for bit; anything else is not one matrix.
@@ -62,9 +59,9 @@ void load_parameters(const fs::path& folder, Decoder& model) {
     if (unknown.erase(spec.name) == 0) missing.push_back(spec.name);
   }
   if (model.config().tied && unknown.erase(names::kHead) == 1 && missing.empty()) check_tied_head(files, folder);
-  if (!missing.empty()) refuse(folder, "tensors", "all of the model's", "none for " + listed(missing));
+  if (!missing.empty()) refuse(folder, "tensors", "all of the model's", "none for " + listed(missing, kNamed));
   if (!unknown.empty())
-    refuse(folder, "tensors", "only the model's", "unknown " + listed({unknown.begin(), unknown.end()}));
+    refuse(folder, "tensors", "only the model's", "unknown " + listed({unknown.begin(), unknown.end()}, kNamed));
   at::NoGradGuard no_gradient;
   for (size_t i = 0; i < parameters.specs().size(); ++i) {
     const auto& spec = parameters.specs()[i];

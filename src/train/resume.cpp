@@ -4,26 +4,15 @@
 #include <spdlog/spdlog.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "checkpoint/store.h"
 #include "config/options.h"
 
 namespace mhar {
 namespace {
 
-std::string file_list(const std::vector<std::string>& files) {
-  std::string text;
-  for (size_t i = 0; i < files.size() && i < 4; ++i) text += (i ? ", " : "") + files[i];
-  return files.size() > 4 ? fmt::format("{} and {} more", text, files.size() - 4) : text;
-}
-
-std::vector<std::string> shard_files(const data::Manifest& manifest) {
-  std::vector<std::string> files;
-  for (const auto& shard : manifest.train.shards) files.push_back(shard.file);
-  return files;
-}
-
-std::string described(const std::string& hash, const std::vector<std::string>& files) {
-  return fmt::format("data set {} ({})", hash.substr(0, 12), file_list(files));
+std::string data_of(const TrainState& state) {
+  return fmt::format("data set {} ({})", state.data_hash.substr(0, 12), listed(state.shards, 4));
 }
 
 bool holds_something(const fs::path& folder) {
@@ -62,6 +51,13 @@ std::optional<fs::path> resume_point(const RunConfig& config) {
   return newest;
 }
 
+void adopt_data(TrainState& state, const data::Manifest& manifest) {
+  state.data_hash = manifest.hash();
+  state.tokenizer = manifest.tokenizer;
+  state.shards.clear();
+  for (const auto& shard : manifest.train.shards) state.shards.push_back(shard.file);
+}
+
 void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& manifest, int64_t threads,
                const std::string& device) {
   for (const auto& difference : mathematics_differences(state.config, asked)) {
@@ -69,18 +65,16 @@ void reconcile(TrainState& state, const RunConfig& asked, const data::Manifest& 
                       "'" + difference.stored + "' as the run was started with", "'" + difference.asked + "'",
                       "give the stored value, or start a new run"});
   }
-  const auto files = shard_files(manifest);
   if (state.data_hash != manifest.hash()) {
-    const std::string stored = described(state.data_hash, state.shards), now = described(manifest.hash(), files);
+    const std::string stored = data_of(state);
+    adopt_data(state, manifest);
+    const std::string now = data_of(state);
     if (!asked.fresh_data) {
       throw InputError({"resume", "option --data", stored, now,
                         "restore the data, or add --fresh-data to start this set from its first window"});
     }
     spdlog::warn("data changed from {} to {}: the loader starts at 0", stored, now);
     state.next_batch = 0;
-    state.data_hash = manifest.hash();
-    state.shards = files;
-    state.tokenizer = manifest.tokenizer;
   }
   if (state.threads != threads) {
     spdlog::warn("threads changed from {} to {}: the numbers may differ in their last bits from an unbroken run",

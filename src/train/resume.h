@@ -12,6 +12,9 @@ namespace mhar {
 /// that already holds something when resume is never, and for a checkpoint that is not there or not whole.
 std::optional<fs::path> resume_point(const RunConfig& config);
 
+/// Notes in `state` which data set it trains on.
+void adopt_data(TrainState& state, const data::Manifest& manifest);
+
 /// Refuses to go on when an option that alters the mathematics differs, naming it and both values, or when the training
 /// split is another one, naming both sets of files, unless config.fresh_data: then the position goes back to the first
 /// window, which is announced. A changed thread count or device is announced. Writes what changed into `state`.

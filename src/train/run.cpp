@@ -55,10 +55,7 @@ class Run {
       // Before the tensors are read: a changed width is refused by the option's name, not by a tensor's shape.
       TrainState stored = read_state(*resume_from_);
       reconcile(stored, config_, manifest_, threads_, device_name());
-      trainer_.restore(*resume_from_);
-      stored.config = config_;
-      stored.program = version();
-      state() = std::move(stored);
+      trainer_.restore(*resume_from_, std::move(stored));
       spdlog::info("resumed from {} at step {}", resume_from_->string(), state().step);
     } else {
       start_state();
@@ -108,9 +105,7 @@ class Run {
   void start_state() {
     state().threads = threads_;
     state().device = device_name();
-    state().data_hash = manifest_.hash();
-    state().tokenizer = manifest_.tokenizer;
-    for (const auto& shard : manifest_.train.shards) state().shards.push_back(shard.file);
+    adopt_data(state(), manifest_);
   }
 
   void prepare_folder() {
@@ -134,7 +129,7 @@ class Run {
           {"make run folder", run.string(), "a folder that can be written", failure.message(), "choose another --run"});
     }
     remove_leftovers(run);
-    remove_leftovers(run / "checkpoints");
+    store_.clean();
     write_file_atomically(run / "config.toml", config);
     write_file_atomically(run / "data.json", data::to_json(manifest_));
   }

@@ -120,13 +120,12 @@ void Trainer::save(const fs::path& folder) const {
   write_state(folder, state_);
 }
 
-void Trainer::restore(const fs::path& folder) {
+void Trainer::restore(const fs::path& folder, TrainState stored) {
   load_parameters(folder, model_);
   optimizer_.load(checkpoint::SafetensorsFile(folder / "optimizer.safetensors"));
-  const RunConfig asked = state_.config;
-  state_ = read_state(folder);
-  state_.config = asked;
-  state_.program = version();
+  stored.config = config_;
+  stored.program = version();
+  state_ = std::move(stored);
 }
 
 std::vector<std::string> Trainer::unmoved() const {

@@ -31,9 +31,11 @@ class Trainer {
   /// with parameters, moments and state as after the step before.
   StepResult step();
 
-  /// Model, optimizer and state as files of a checkpoint folder, and back. restore() throws InputError.
+  /// Model, optimizer and state as files of a checkpoint folder.
   void save(const fs::path& folder) const;
-  void restore(const fs::path& folder);
+  /// Takes model and optimizer back, and `stored` (read_state of the folder) but for its configuration: this trainer's
+  /// own counts. Throws InputError.
+  void restore(const fs::path& folder, TrainState stored);
 
   Decoder& model() { return model_; }
   const Decoder& model() const { return model_; }

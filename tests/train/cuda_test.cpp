@@ -62,7 +62,7 @@ TEST_P(TrainerCuda, SaveRestoreContinueEqualsNotStopping) {
   for (int i = 0; i < 3; ++i) half.step();
   half.save(folder.path());
   Trainer resumed(config(), device, source(config()));
-  resumed.restore(folder.path());
+  resumed.restore(folder.path(), read_state(folder.path()));
   for (int i = 0; i < 5; ++i) resumed.step();
   EXPECT_EQ(test::state_hash(whole, folder.path() / "a"), test::state_hash(resumed, folder.path() / "b"));
 }

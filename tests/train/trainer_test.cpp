@@ -55,7 +55,7 @@ TEST_P(EveryDesign, SaveRestoreContinueEqualsNotStopping) {
     half->save(folder.path() / "half");
     half.reset();
     Trainer resumed(config, at::kCPU, letter_source(config));
-    resumed.restore(folder.path() / "half");
+    resumed.restore(folder.path() / "half", read_state(folder.path() / "half"));
     EXPECT_EQ(resumed.state().step, 3);
     for (int i = 0; i < 5; ++i) resumed.step();
     EXPECT_EQ(test::state_hash(whole, folder.path() / "a"), test::state_hash(resumed, folder.path() / "b"))
