@@ -4,8 +4,17 @@
 namespace mhar::kernels {
 
 /// Number type of a buffer that a kernel gets as a plain pointer.
-enum class Element { f32, bf16 };
+enum class Element { f32, bf16, f16, f64 };
 
-constexpr int64_t bytes_of(Element type) { return type == Element::f32 ? 4 : 2; }
+constexpr int64_t bytes_of(Element type) {
+  switch (type) {
+    case Element::f64:
+      return 8;
+    case Element::f32:
+      return 4;
+    default:
+      return 2;
+  }
+}
 
 }  // namespace mhar::kernels
