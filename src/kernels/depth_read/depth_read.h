@@ -95,11 +95,11 @@ struct NearBackward {
   void* gate_products = nullptr;    ///< S [P]: sum_d dh * o, written; the gate's gradient is their sum
 
   // ---- the source; absent where `source` is null
-  const void* source = nullptr;            ///< [P, D]
-  const void* rho = nullptr;               ///< S [P]
-  int64_t index = 0;                       ///< i
-  int64_t sites = 0;                       ///< n <= kMostNear near sites i .. i+n-1; the first is the site above if present
-  const void* keys = nullptr;              ///< S [n, D]
+  const void* source = nullptr;  ///< [P, D]
+  const void* rho = nullptr;     ///< S [P]
+  int64_t index = 0;             ///< i
+  int64_t sites = 0;             ///< n <= kMostNear near sites i .. i+n-1; the first is the site above if present
+  const void* keys = nullptr;    ///< S [n, D]
   const void* mix_gradients[kMostNear]{};  ///< dO [P, D] each; entry 0 is `mix` where the site above is present
   const void* lse = nullptr;               ///< S [n, P, H]
   const void* deltas = nullptr;            ///< S [n, P, H]; entry 0 is `delta` where the site above is present

@@ -1,25 +1,17 @@
 #pragma once
 // Drives the passes of depth_read.h over all sites of one forward pass and back: site r reads sources 0 .. r. The
 // caller owns the memory and says when a source is there; which pass runs when follows from the chunk plan.
-#include <cstdint>
-#include <vector>
-
-#include "kernels/depth_read/depth_read.h"
+#include "kernels/depth_read/plan.h"
 
 namespace mhar::kernels {
 
-/// Chunk lengths from site 0 (source 0) upwards; they add up to the number of sites.
-struct DepthPlan {
-  std::vector<int64_t> forward, backward;
-};
-
 /// Memory of one pass over R sites, shapes as in depth_read.h.
 struct DepthMemory {
-  void* sources;   ///< [R, P, D]; after a chunk's backward its slots hold partial gradients
-  void* mixes;     ///< [R, P, D]: o, and dO after the site's backward
-  void* rho;       ///< S [R, P]
-  void* lse;       ///< S [R, P, H]
-  void* norm_rho;  ///< S [R, P]
+  void* sources;     ///< [R, P, D]; after a chunk's backward its slots hold partial gradients
+  void* mixes;       ///< [R, P, D]: o, and dO after the site's backward
+  void* rho;         ///< S [R, P]
+  void* lse;         ///< S [R, P, H]
+  void* norm_rho;    ///< S [R, P]
   const void* keys;  ///< S [R, D]; row 0 is zero
   // for the backward pass alone
   void* deltas = nullptr;          ///< S [R, P, H]
