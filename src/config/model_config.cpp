@@ -138,6 +138,9 @@ void validate(const ModelConfig& c) {
   if (c.routing_heads > 0) check_divides("width", c.width, "routing-heads", c.routing_heads);
   check_positive("rope-theta", c.rope_theta);
   check_positive("norm-eps", c.norm_eps);
+  if (c.read_chunk < 0 || c.read_chunk > 16) {
+    refuse("read-chunk", "1 to 16, or 0 for a planned one", fmt::format("{}", c.read_chunk), "change --read-chunk");
+  }
   check_rope(c.rope);
   if (parameter_count(c) > most_parameters) {
     refuse("width", fmt::format("at most {} parameters", most_parameters),

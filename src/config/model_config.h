@@ -31,6 +31,9 @@ struct ModelConfig {
   RopeScaling rope;
   bool tied = true;     ///< embedding and output head share one matrix
   bool qk_norm = true;  ///< RMSNorm on each query and key head (Qwen3 has it, Llama has not)
+  // How depth reads are computed; no part of a checkpoint.
+  bool composed_reads = false;  ///< of tensor operations instead of the chunked engine
+  int64_t read_chunk = 0;       ///< sites of a chunk of that engine; 0: planned
 
   int64_t sites() const { return 2 * layers + 1; }
 };

@@ -24,6 +24,7 @@ std::vector<std::string> scale_names() {
 }
 
 std::vector<Option> build_table() {
+  const Words reads = {"chunked", "composed"};
   const Words precisions = {"bf16", "fp32"}, roundings = {"stochastic", "nearest", "master"};
   const Words moment_types = {"parameters", "fp32"};
   const std::string model = "Model", data = "Data", learning = "Optimisation", run = "Run";
@@ -43,6 +44,8 @@ std::vector<Option> build_table() {
       {"qk-norm", &C::qk_norm, model, "RMSNorm on each query and key head", {}, mathematics},
       {"rope-theta", &C::rope_theta, model, "base of the rotary positions", {}, mathematics},
       {"norm-eps", &C::norm_eps, model, "added to the mean square in every RMSNorm", {}, mathematics},
+      {"read", &C::read, model, "depth reads: the chunked engine, or composed of tensor operations", reads},
+      {"read-chunk", &C::read_chunk, model, "sites of a chunk of that engine, 1 to 16; 0: planned", {}},
 
       {"data", &C::data, data, "DIR/NAME of the shard set", {}},
       {"sequence", &C::sequence, data, "tokens in a window (T); 0: the scale's", {}, mathematics},

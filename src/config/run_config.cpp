@@ -127,6 +127,8 @@ ModelConfig RunConfig::model() const {
   m.routing_heads = routing_heads;
   m.sequence = or_scale(sequence, m.sequence);
   m.norm_eps = norm_eps;
+  m.composed_reads = read == "composed";
+  m.read_chunk = read_chunk;
   m.rope_theta = rope_theta;
   m.tied = tied;
   m.qk_norm = qk_norm;

@@ -19,6 +19,8 @@ struct RunConfig {
   bool tied = true;
   bool qk_norm = true;
   double rope_theta = 1e4, norm_eps = 1e-6;
+  std::string read = "chunked";  ///< chunked or composed depth reads
+  int64_t read_chunk = 0;        ///< 0: planned
   // data
   std::string data;  ///< DIR/NAME of a shard set
   int64_t sequence = 0, microbatch = 0, global_batch = 0;

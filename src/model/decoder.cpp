@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/names.h"
+#include "ops/linear_into.h"
 #include "ops/rms_norm.h"
 
 namespace mhar {
@@ -20,10 +21,21 @@ Tensor append(std::vector<Tensor>& cache, int64_t layer, const Tensor& fresh) {
   return cache[layer];
 }
 
+// A sublayer's output projection, in place where the design wants it.
+Tensor project(const Tensor& x, const Tensor& weight, const Tensor& slot) {
+  return slot.defined() ? ops::linear_into(x, weight, slot) : at::linear(x, weight);
+}
+
 }  // namespace
 
 std::unique_ptr<residual::Design> make_design(const ModelConfig& c) {
-  return residual::find(c.design).make({c.width, c.layers, c.routing_heads, c.kv_heads, c.norm_eps});
+  return residual::find(c.design).make({.width = c.width,
+                                        .layers = c.layers,
+                                        .heads = c.routing_heads,
+                                        .kv_heads = c.kv_heads,
+                                        .eps = c.norm_eps,
+                                        .composed_reads = c.composed_reads,
+                                        .read_chunk = c.read_chunk});
 }
 
 std::vector<ParameterSpec> Decoder::specs(const ModelConfig& config) {
@@ -70,13 +82,12 @@ Tensor Decoder::attention(int64_t layer, const Tensor& x, int64_t batch, KvCache
     k = append(cache->keys, layer, k);
     v = append(cache->values, layer, v);
   }
-  const Tensor mixed = ops::attention(q, k, v).view({x.size(0), config_.heads * config_.head_dim});
-  return at::linear(mixed, weight(layer, names::kAttentionOutput));
+  return ops::attention(q, k, v).view({x.size(0), config_.heads * config_.head_dim});
 }
 
 Tensor Decoder::mlp(int64_t layer, const Tensor& x) const {
   const Tensor gate = at::linear(x, weight(layer, names::kGate)), up = at::linear(x, weight(layer, names::kUp));
-  return at::linear(at::silu(gate) * up, weight(layer, names::kDown));
+  return at::silu(gate) * up;
 }
 
 Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::RoutingObserver& observer) const {
@@ -86,18 +97,23 @@ Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::Routin
         describe({"Decoder::hidden", "ids", "one token after a filled cache", fmt::format("{} tokens", tokens),
                   "feed the tokens one at a time, or start with an empty cache"}));
   }
-  const auto norm = [&](int64_t layer, const char* name) {
-    return residual::Norm{weight(layer, name), config_.norm_eps};
-  };
-  auto pass = design_->begin(observer);
+  residual::Norms norms;
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    norms.push_back(weight(layer, names::kAttentionNorm));
+    norms.push_back(weight(layer, names::kMlpNorm));
+  }
+  norms.push_back(parameters_->get(names::kFinalNorm));
+  auto pass = design_->begin(std::move(norms), observer);
   pass->start(at::embedding(parameters_->get(names::kEmbedding), ids).view({batch * tokens, config_.width}));
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const int64_t site = 2 * layer;
-    pass->write(site, attention(layer, pass->read(site, norm(layer, names::kAttentionNorm)), batch, cache));
-    pass->write(site + 1, mlp(layer, pass->read(site + 1, norm(layer, names::kMlpNorm))));
+    const Tensor mixed = attention(layer, pass->read(site), batch, cache);
+    pass->write(site, project(mixed, weight(layer, names::kAttentionOutput), pass->slot(site)));
+    const Tensor inner = mlp(layer, pass->read(site + 1));
+    pass->write(site + 1, project(inner, weight(layer, names::kDown), pass->slot(site + 1)));
   }
   if (cache) cache->length += tokens;
-  return pass->read(2 * config_.layers, {parameters_->get(names::kFinalNorm), config_.norm_eps});
+  return pass->read(2 * config_.layers);
 }
 
 }  // namespace mhar

@@ -43,6 +43,7 @@ class Decoder {
   static std::vector<ParameterSpec> specs(const ModelConfig& config);
 
  private:
+  // Both up to their output projections, which hidden() applies.
   at::Tensor attention(int64_t layer, const at::Tensor& x, int64_t batch, KvCache* cache) const;
   at::Tensor mlp(int64_t layer, const at::Tensor& x) const;
   at::Tensor weight(int64_t layer, const char* name) const;

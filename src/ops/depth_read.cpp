@@ -13,14 +13,6 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// w laid out as a [D, H] matrix that is zero outside each head's own channels: per-head products become one GEMM that
-// reads a source once.
-Tensor head_matrix(const Tensor& key, int64_t heads) {
-  const int64_t channels = key.size(0) / heads;
-  const Tensor mask = at::eye(heads, key.options()).repeat_interleave(channels, 0);
-  return mask.mul_(key.unsqueeze(1));
-}
-
 // Eq. 2 for every source: [N, P, H].
 Tensor logits_of(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& matrix) {
   const int64_t tokens = values[0].size(0);
@@ -119,6 +111,12 @@ void check(const std::vector<DepthSource>& sources, const Tensor& key, int64_t h
 }
 
 }  // namespace
+
+Tensor head_matrix(const Tensor& key, int64_t heads) {
+  const int64_t channels = key.size(0) / heads;
+  const Tensor mask = at::eye(heads, key.options()).repeat_interleave(channels, 0);
+  return mask.mul_(key.unsqueeze(1));
+}
 
 DepthSource depth_source(const Tensor& stored, double eps) {
   // The statistic of the contiguous copy: summed in one order whatever the layout of `stored`.

@@ -21,6 +21,10 @@ DepthSource depth_source(const at::Tensor& stored, double eps);
 /// w = q * g in the compute type, [D]; query [1, D] or [D], gain [D]. Never rounded to the storage type.
 at::Tensor depth_key(const at::Tensor& query, const at::Tensor& gain);
 
+/// w laid out as a [D, H] matrix that is zero outside each head's own channels: per-head products become one GEMM that
+/// reads a source once.
+at::Tensor head_matrix(const at::Tensor& key, int64_t heads);
+
 /// The mix o [P, D] (compute type) of N >= 1 sources with key w [D] and H heads (Eq. 1 to 4; gradients Eq. 5 to
 /// 8). One source: o is that source's value and w gets no gradient.
 /// Throws std::invalid_argument when H does not divide D or shapes differ.

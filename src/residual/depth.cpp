@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "ops/depth_history.h"
 #include "ops/depth_read.h"
 #include "ops/rms_norm.h"
 #include "residual/designs.h"
@@ -20,18 +21,28 @@ struct Site {
   at::Tensor query, gain;
 };
 
-class DepthPass : public Pass {
+ops::DepthReads reads_of(const Shape& shape) {
+  return {shape.sites(), shape.width, shape.heads, shape.eps, shape.read_chunk};
+}
+
+ops::DepthEngine engine_for(const Shape& shape, int64_t tokens, at::ScalarType type, at::Device device) {
+  if (shape.composed_reads) return {nullptr, "as asked for"};
+  return ops::depth_engine(reads_of(shape), tokens, type, device);
+}
+
+// Every read on its own, of tensor operations.
+class ComposedPass : public Pass {
  public:
-  DepthPass(const std::vector<Site>& sites, const Shape& shape, RoutingObserver observer)
-      : sites_(sites), shape_(shape), observer_(std::move(observer)) {}
+  ComposedPass(const std::vector<Site>& sites, const Shape& shape, Norms norms, RoutingObserver observer)
+      : sites_(sites), shape_(shape), norms_(std::move(norms)), observer_(std::move(observer)) {}
 
   void start(const at::Tensor& embedding) override { append(embedding); }
 
-  at::Tensor read(int64_t site, const Norm& norm) override {
+  at::Tensor read(int64_t site) override {
     const at::Tensor key = ops::depth_key(sites_[site].query, sites_[site].gain);
     if (observer_) observer_(site, ops::depth_weights(sources_, key, shape_.heads));
     const at::Tensor mix = ops::depth_read(sources_, key, shape_.heads);
-    return ops::rms_norm(mix.to(storage_), norm.weight, norm.eps);
+    return ops::rms_norm(mix.to(storage_), norms_[site], shape_.eps);
   }
 
   void write(int64_t, const at::Tensor& output) override { append(output); }
@@ -44,9 +55,69 @@ class DepthPass : public Pass {
 
   const std::vector<Site>& sites_;
   Shape shape_;
+  Norms norms_;
   RoutingObserver observer_;
   std::vector<ops::DepthSource> sources_;
   at::ScalarType storage_ = at::kFloat;
+};
+
+// All reads on the chunked engine: a sublayer's output is written into its slot, and the read that follows takes it.
+class ChunkedPass : public Pass {
+ public:
+  ChunkedPass(ops::DepthHistory history, RoutingObserver observer)
+      : history_(std::move(history)), observer_(std::move(observer)) {}
+
+  void start(const at::Tensor& embedding) override { newest_ = embedding; }
+
+  at::Tensor read(int64_t site) override {
+    const at::Tensor normed = history_.step(newest_);
+    if (observer_) observer_(site, history_.weights(site));
+    return normed;
+  }
+
+  at::Tensor slot(int64_t site) override { return history_.slot(site + 1); }
+  void write(int64_t, const at::Tensor& output) override { newest_ = output; }
+
+ private:
+  ops::DepthHistory history_;
+  RoutingObserver observer_;
+  at::Tensor newest_;
+};
+
+// Which of the two serves is known with the shape of the embedding.
+class DepthPass : public Pass {
+ public:
+  DepthPass(const std::vector<Site>& sites, const Shape& shape, Norms norms, RoutingObserver observer)
+      : sites_(sites), shape_(shape), norms_(std::move(norms)), observer_(std::move(observer)) {}
+
+  void start(const at::Tensor& embedding) override {
+    const auto engine = engine_for(shape_, embedding.size(0), embedding.scalar_type(), embedding.device());
+    if (engine.kernels) {
+      ops::DepthHistory history(engine, reads_of(shape_), embedding.size(0), embedding.scalar_type(),
+                                embedding.device());
+      std::vector<at::Tensor> queries, gains;
+      for (const Site& site : sites_) queries.push_back(site.query), gains.push_back(site.gain);
+      history.open(queries, gains, norms_);
+      pass_ = std::make_unique<ChunkedPass>(std::move(history), observer_);
+    } else {
+      if (!shape_.composed_reads) {
+        TORCH_WARN_ONCE("mhar: depth reads are ", engine.name());
+      }
+      pass_ = std::make_unique<ComposedPass>(sites_, shape_, norms_, observer_);
+    }
+    pass_->start(embedding);
+  }
+
+  at::Tensor read(int64_t site) override { return pass_->read(site); }
+  at::Tensor slot(int64_t site) override { return pass_->slot(site); }
+  void write(int64_t site, const at::Tensor& output) override { pass_->write(site, output); }
+
+ private:
+  const std::vector<Site>& sites_;
+  Shape shape_;
+  Norms norms_;
+  RoutingObserver observer_;
+  std::unique_ptr<Pass> pass_;
 };
 
 class Depth : public Design {
@@ -78,8 +149,12 @@ class Depth : public Design {
     }
   }
 
-  std::unique_ptr<Pass> begin(const RoutingObserver& observer) const override {
-    return std::make_unique<DepthPass>(sites_, shape_, observer);
+  std::unique_ptr<Pass> begin(Norms norms, const RoutingObserver& observer) const override {
+    return std::make_unique<DepthPass>(sites_, shape_, std::move(norms), observer);
+  }
+
+  std::string reads(int64_t tokens, at::ScalarType type, at::Device device) const override {
+    return engine_for(shape_, tokens, type, device).name();
   }
 
   int64_t heads() const override { return shape_.heads; }

@@ -18,16 +18,16 @@ struct Shape {
   int64_t layers = 0;  ///< L
   int64_t heads = 0;   ///< H asked for, 0: the design's default
   int64_t kv_heads = 0;
-  double eps = 1e-6;  ///< of every RMSNorm, depth keys included
+  double eps = 1e-6;            ///< of every RMSNorm, depth keys included
+  bool composed_reads = false;  ///< depth reads of tensor operations instead of the chunked engine
+  int64_t read_chunk = 0;       ///< sites of a chunk of that engine; 0: planned
 
   int64_t sites() const { return 2 * layers + 1; }
 };
 
-/// The RMSNorm that follows a read; passed along so that a design can fuse it.
-struct Norm {
-  at::Tensor weight;  ///< [D]
-  double eps;
-};
+/// The weights [D] of the RMSNorms that follow the reads, one per site. A pass knows them from the start so that it can
+/// fuse norm and read and give their gradients together.
+using Norms = std::vector<at::Tensor>;
 
 /// Called at each read of a depth design with the site's softmax weights [sources, P, H]. For maps and probes.
 using RoutingObserver = std::function<void(int64_t site, const at::Tensor& weights)>;
@@ -40,8 +40,8 @@ class Pass {
   /// Source 0, or the first value of the stream.
   virtual void start(const at::Tensor& embedding) = 0;
   /// The normed input of sublayer `site`; site 2L feeds the output head.
-  virtual at::Tensor read(int64_t site, const Norm& norm) = 0;
-  /// Where the sublayer's output GEMM may write its result; undefined when the design does not care.
+  virtual at::Tensor read(int64_t site) = 0;
+  /// Where the output GEMM of sublayer `site` may write its result; undefined when the design does not care.
   virtual at::Tensor slot(int64_t /*site*/) { return {}; }
   /// The raw output of sublayer `site`.
   virtual void write(int64_t site, const at::Tensor& output) = 0;
@@ -59,7 +59,9 @@ class Design {
   /// Takes the tensors of parameters(); called once, before the first pass.
   virtual void bind(const Lookup& lookup) = 0;
   /// Starts a forward pass. `observer` is empty in training.
-  virtual std::unique_ptr<Pass> begin(const RoutingObserver& observer) const = 0;
+  virtual std::unique_ptr<Pass> begin(Norms norms, const RoutingObserver& observer) const = 0;
+  /// How reads of P tokens run, for logs: the kernels in use and why no faster ones; empty without depth reads.
+  virtual std::string reads(int64_t /*tokens*/, at::ScalarType, at::Device) const { return {}; }
   /// Routing heads in use; 0 for a design without depth reads.
   virtual int64_t heads() const { return 0; }
   /// Bytes kept from the forward to the backward pass for P tokens, beyond what sublayers keep.

@@ -8,11 +8,15 @@ namespace {
 
 class StandardPass : public Pass {
  public:
+  StandardPass(Norms norms, double eps) : norms_(std::move(norms)), eps_(eps) {}
+
   void start(const at::Tensor& embedding) override { stream_ = embedding; }
-  at::Tensor read(int64_t, const Norm& norm) override { return ops::rms_norm(stream_, norm.weight, norm.eps); }
+  at::Tensor read(int64_t site) override { return ops::rms_norm(stream_, norms_[site], eps_); }
   void write(int64_t, const at::Tensor& output) override { stream_ = stream_ + output; }
 
  private:
+  Norms norms_;
+  double eps_;
   at::Tensor stream_;
 };
 
@@ -21,7 +25,9 @@ class Standard : public Design {
   explicit Standard(const Shape& shape) : shape_(shape) {}
   std::vector<ParameterSpec> parameters() const override { return {}; }
   void bind(const Lookup&) override {}
-  std::unique_ptr<Pass> begin(const RoutingObserver&) const override { return std::make_unique<StandardPass>(); }
+  std::unique_ptr<Pass> begin(Norms norms, const RoutingObserver&) const override {
+    return std::make_unique<StandardPass>(std::move(norms), shape_.eps);
+  }
   // The stream after every sublayer and the embedding: each is the input of one norm.
   int64_t kept_bytes(int64_t tokens, int64_t element_bytes) const override {
     return shape_.sites() * tokens * shape_.width * element_bytes;

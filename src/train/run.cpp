@@ -144,9 +144,11 @@ class Run {
     const std::string kernel = ops::attention_kernel(device_, trainer_.model().parameters().type(), c.heads, c.kv_heads,
                                                      c.head_dim, config_.sequence);
     const int64_t parameters = trainer_.model().parameters().count();
+    const std::string reads = trainer_.model().design().reads(config_.microbatch * config_.sequence,
+                                                              trainer_.model().parameters().type(), device_);
     spdlog::info("{}: {} parameters, {} on {}, {} threads, attention kernel {} (head dim {}){}", config_.design,
                  parameters, config_.precision, device_name(), threads_, kernel, c.head_dim,
-                 trainer_.model().design().heads() > 0 ? ", depth reads composed" : "");
+                 reads.empty() ? "" : ", depth reads " + reads);
     spdlog::info("data {}: {} training tokens, {} validation tokens, tokenizer {}", config_.data, training_.size(),
                  validation_.size(), manifest_.tokenizer.name);
     emit({{"event", "start"},
@@ -157,7 +159,8 @@ class Run {
           {"parameters", parameters},
           {"steps", config_.steps},
           {"data_hash", state().data_hash},
-          {"attention", fmt::format("{} (head dim {})", kernel, c.head_dim)}});
+          {"attention", fmt::format("{} (head dim {})", kernel, c.head_dim)},
+          {"reads", reads}});
   }
 
   void step() {

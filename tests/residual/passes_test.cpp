@@ -25,8 +25,10 @@ struct Made {
 
 // A pass whose sublayers answer with random outputs, whatever they read.
 Made pass_through(const std::string& name, int64_t layers, int64_t heads, bool random_queries,
-                  at::ScalarType type = at::kDouble) {
-  Made made{find(name).make({.width = kWidth, .layers = layers, .heads = heads, .kv_heads = 2}), {}, {}, {}, {}, {}};
+                  at::ScalarType type = at::kDouble, bool composed = false) {
+  const Shape shape{
+      .width = kWidth, .layers = layers, .heads = heads, .kv_heads = 2, .composed_reads = composed, .read_chunk = 3};
+  Made made{find(name).make(shape), {}, {}, {}, {}, {}};
   uint64_t seed = 100;
   for (const ParameterSpec& spec : made.design->parameters()) {
     const bool query = spec.initial.pattern == Initial::Pattern::zeros;
@@ -37,13 +39,14 @@ Made pass_through(const std::string& name, int64_t layers, int64_t heads, bool r
   made.norm = normal({kWidth}, 7, at::kDouble, 0.2).add(1).to(type);
   made.design->bind([&](const std::string& parameter) { return made.parameters.at(parameter); });
   made.sources.push_back(normal({kTokens, kWidth}, 0, type).requires_grad_());
-  const auto pass = made.design->begin([&](int64_t site, const Tensor& weights) {
+  const Norms norms(2 * layers + 1, made.norm);
+  const auto pass = made.design->begin(norms, [&](int64_t site, const Tensor& weights) {
     EXPECT_EQ(site, static_cast<int64_t>(made.weights.size()));
     made.weights.push_back(weights);
   });
   pass->start(made.sources[0]);
   for (int64_t site = 0; site <= 2 * layers; ++site) {
-    made.reads.push_back(pass->read(site, {made.norm, 1e-6}));
+    made.reads.push_back(pass->read(site));
     if (site == 2 * layers) break;
     made.sources.push_back(normal({kTokens, kWidth}, site + 1, type).requires_grad_());
     pass->write(site, made.sources.back());
@@ -102,13 +105,15 @@ TEST(DepthPass, OneHeadIsSingle) {
 }
 
 TEST(DepthPass, EverySourceHearsFromEveryLaterSite) {
-  const Made made = pass_through("mhar", 3, 2, true);
-  for (size_t site = 0; site < made.reads.size(); ++site) {
-    for (size_t i = 0; i < made.sources.size(); ++i) {
-      const Tensor gradient =
-          torch::autograd::grad({made.reads[site].sum()}, {made.sources[i]}, {}, true, false, true)[0];
-      EXPECT_EQ(gradient.defined() && gradient.abs().max().item<double>() > 0, i <= site)
-          << "site " << site << ", source " << i;
+  for (const bool composed : {false, true}) {
+    for (size_t site = 0; site < 7; ++site) {
+      const Made made = pass_through("mhar", 3, 2, true, at::kDouble, composed);
+      const auto gradients =
+          torch::autograd::grad({made.reads[site].square().sum()}, made.sources, {}, {}, false, true);
+      for (size_t i = 0; i < made.sources.size(); ++i) {
+        EXPECT_EQ(gradients[i].defined() && gradients[i].abs().max().item<double>() > 0, i <= site)
+            << "site " << site << ", source " << i;
+      }
     }
   }
 }
