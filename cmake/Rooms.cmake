@@ -39,3 +39,13 @@ function(mhar_program target)
   mhar_common(${target})
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 endfunction()
+
+# build/libmhar_operators.so: what torch.ops.load_library takes. It brings every room it needs along.
+function(mhar_operators)
+  set(arg_TORCH ON)
+  set(arg_LINK mhar_ops)
+  file(GLOB sources CONFIGURE_DEPENDS src/operators/*.cpp)
+  add_library(mhar_operators SHARED ${sources})
+  mhar_common(mhar_operators)
+  set_target_properties(mhar_operators PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endfunction()

@@ -1,4 +1,4 @@
-# tests/ mirrors src/: every tests/ROOM/*_test.cpp (and *_test.cu where CUDA is on) becomes the
+# tests/ mirrors src/: every tests/ROOM/*_test.cpp (*_cuda_test.cpp and *_test.cu where CUDA is on) becomes the
 # program test_ROOM and one CTest entry.
 find_package(GTest REQUIRED)
 function(mhar_tests room)
@@ -7,6 +7,8 @@ function(mhar_tests room)
   if(MHAR_HAS_CUDA)
     file(GLOB cuda CONFIGURE_DEPENDS tests/${room}/*_test.cu)
     list(APPEND sources ${cuda})
+  else()
+    list(FILTER sources EXCLUDE REGEX "_cuda_test\\.cpp$")
   endif()
   if(NOT sources)
     return()

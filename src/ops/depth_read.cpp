@@ -13,72 +13,32 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Eq. 2 for every source: [N, P, H].
-Tensor logits_of(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& matrix) {
-  const int64_t tokens = values[0].size(0);
-  Tensor logits = at::empty({static_cast<int64_t>(values.size()), tokens, matrix.size(1)}, matrix.options());
-  for (size_t i = 0; i < values.size(); ++i) {
-    Tensor place = logits[i];
-    at::mul_out(place, values[i].mm(matrix), rho[i]);
-  }
-  return logits;
-}
-
 Tensor by_head(const Tensor& x, int64_t heads) { return x.view({x.size(0), heads, x.size(1) / heads}); }
 
 struct DepthRead : torch::autograd::Function<DepthRead> {
   // `rho` is a std::vector on purpose: autograd treats it as a constant (its gradient is part of the sources').
   static Tensor forward(AutogradContext* context, at::TensorList values, const Tensor& key,
                         const std::vector<Tensor>& rho, int64_t heads) {
-    const Tensor logits = logits_of(values, rho, head_matrix(key, heads));
-    const Tensor weights = logits.softmax(0);
-    Tensor mix = at::zeros_like(values[0]);
-    for (size_t i = 0; i < values.size(); ++i) {
-      by_head(mix, heads).addcmul_(by_head(values[i], heads), weights[i].unsqueeze(-1));
-    }
+    const DepthMix read = depth_mix(values, rho, key, heads);
     variable_list saved(values.begin(), values.end());
-    saved.insert(saved.end(), {key, logits, weights});
+    saved.insert(saved.end(), {key, read.logits, read.weights});
     context->save_for_backward(saved);
     context->saved_data["heads"] = heads;
     context->saved_data["rho"] = rho;
-    return mix;
+    return read.mix;
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const int64_t heads = context->saved_data["heads"].toInt();
     const auto rho = context->saved_data["rho"].toTensorVector();
     const size_t count = rho.size();
-    const Tensor &key = saved[count], &logits = saved[count + 1], &weights = saved[count + 2];
-    const Tensor matrix = head_matrix(key, heads), transposed = matrix.t();
-    const Tensor dmix = gradients[0].contiguous();
-    const double width = static_cast<double>(key.size(0));
-
-    Tensor dweights = at::empty_like(weights);
-    for (size_t i = 0; i < count; ++i) {
-      Tensor one = dweights[i];
-      at::sum_out(one, by_head(at::mul(dmix, saved[i]), heads), {-1});
-    }
-    // Eq. 5, with delta as sum_i pi_i (dO . s_i): the mix need not be kept.
-    const Tensor delta = at::mul(weights, dweights).sum(0, /*keepdim=*/true);
-    const Tensor da = (dweights - delta).mul_(weights);
-
-    // Eq. 6 and 7.
-    variable_list result;
-    Tensor spread = at::zeros_like(matrix);
-    for (size_t i = 0; i < count; ++i) {
-      const Tensor da_rho = da[i].mul(rho[i]);
-      Tensor ds = by_head(dmix, heads).mul(weights[i].unsqueeze(-1)).view_as(dmix);
-      ds.addmm_(da_rho, transposed);
-      const Tensor norm = at::mul(da[i], logits[i]).sum(-1, /*keepdim=*/true).mul_(rho[i].square()).div_(width);
-      ds.addcmul_(saved[i], norm, -1);
-      spread.addmm_(saved[i].t(), da_rho);
-      result.push_back(ds);
-    }
-    const Tensor own = head_matrix(at::ones_like(key), heads);
-    result.push_back(spread.mul_(own).sum(1));
-    result.insert(result.end(), {Tensor(), Tensor()});
-    return result;
+    const at::TensorList values = at::TensorList(saved).slice(0, count);
+    const DepthMix read{{}, saved[count + 1], saved[count + 2]};
+    auto result = depth_mix_backward(values, rho, saved[count], context->saved_data["heads"].toInt(), read,
+                                     gradients[0].contiguous());
+    variable_list all = std::move(result.values);
+    all.insert(all.end(), {result.key, Tensor(), Tensor()});
+    return all;
   }
 };
 
@@ -112,6 +72,55 @@ void check(const std::vector<DepthSource>& sources, const Tensor& key, int64_t h
 
 }  // namespace
 
+DepthMix depth_mix(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& key, int64_t heads) {
+  const Tensor matrix = head_matrix(key, heads);
+  const auto type = matrix.scalar_type();
+  const int64_t tokens = values[0].size(0);
+  DepthMix read;
+  read.logits = at::empty({static_cast<int64_t>(values.size()), tokens, heads}, matrix.options());
+  for (size_t i = 0; i < values.size(); ++i) {
+    Tensor place = read.logits[i];
+    at::mul_out(place, values[i].to(type).mm(matrix), rho[i]);
+  }
+  read.weights = read.logits.softmax(0);
+  read.mix = at::zeros(values[0].sizes(), matrix.options());
+  for (size_t i = 0; i < values.size(); ++i) {
+    by_head(read.mix, heads).addcmul_(by_head(values[i].to(type), heads), read.weights[i].unsqueeze(-1));
+  }
+  return read;
+}
+
+DepthMixGradients depth_mix_backward(at::TensorList values, const std::vector<Tensor>& rho, const Tensor& key,
+                                     int64_t heads, const DepthMix& read, const Tensor& dmix) {
+  const Tensor matrix = head_matrix(key, heads), transposed = matrix.t();
+  const auto type = matrix.scalar_type();
+  const double width = static_cast<double>(key.size(0));
+  const Tensor& weights = read.weights;
+  Tensor dweights = at::empty_like(weights);
+  for (size_t i = 0; i < values.size(); ++i) {
+    Tensor one = dweights[i];
+    at::sum_out(one, by_head(at::mul(dmix, values[i].to(type)), heads), {-1});
+  }
+  // Eq. 5, with delta as sum_i pi_i (dO . s_i): the mix need not be kept.
+  const Tensor delta = at::mul(weights, dweights).sum(0, /*keepdim=*/true);
+  const Tensor da = (dweights - delta).mul_(weights);
+
+  // Eq. 6 and 7.
+  DepthMixGradients result;
+  Tensor spread = at::zeros_like(matrix);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const Tensor value = values[i].to(type), da_rho = da[i].mul(rho[i]);
+    Tensor ds = by_head(dmix, heads).mul(weights[i].unsqueeze(-1)).view_as(dmix);
+    ds.addmm_(da_rho, transposed);
+    const Tensor norm = at::mul(da[i], read.logits[i]).sum(-1, /*keepdim=*/true).mul_(rho[i].square()).div_(width);
+    ds.addcmul_(value, norm, -1);
+    spread.addmm_(value.t(), da_rho);
+    result.values.push_back(ds.to(values[i].scalar_type()));
+  }
+  result.key = spread.mul_(head_matrix(at::ones_like(key), heads)).sum(1);
+  return result;
+}
+
 Tensor head_matrix(const Tensor& key, int64_t heads) {
   const int64_t channels = key.size(0) / heads;
   const Tensor mask = at::eye(heads, key.options()).repeat_interleave(channels, 0);
@@ -139,7 +148,7 @@ Tensor depth_read(const std::vector<DepthSource>& sources, const Tensor& key, in
 Tensor depth_weights(const std::vector<DepthSource>& sources, const Tensor& key, int64_t heads) {
   check(sources, key, heads);
   at::NoGradGuard no_gradient;
-  return logits_of(values_of(sources), rho_of(sources), head_matrix(key.detach(), heads)).softmax(0);
+  return depth_mix(values_of(sources), rho_of(sources), key.detach(), heads).weights;
 }
 
 }  // namespace mhar::ops

@@ -25,6 +25,22 @@ at::Tensor depth_key(const at::Tensor& query, const at::Tensor& gain);
 /// reads a source once.
 at::Tensor head_matrix(const at::Tensor& key, int64_t heads);
 
+/// One read without autograd, for those who join it to autograd themselves. Values [P, D] of the storage or the compute
+/// type, rho [P, 1] each and key [D] in the compute type; so are the results.
+struct DepthMix {
+  at::Tensor mix;              ///< o [P, D]
+  at::Tensor logits, weights;  ///< [N, P, H]
+};
+DepthMix depth_mix(at::TensorList values, const std::vector<at::Tensor>& rho, const at::Tensor& key, int64_t heads);
+
+/// Its gradients for dO [P, D]: of the values (in their type) and of the key. `read.mix` is not used.
+struct DepthMixGradients {
+  std::vector<at::Tensor> values;
+  at::Tensor key;
+};
+DepthMixGradients depth_mix_backward(at::TensorList values, const std::vector<at::Tensor>& rho, const at::Tensor& key,
+                                     int64_t heads, const DepthMix& read, const at::Tensor& dmix);
+
 /// The mix o [P, D] (compute type) of N >= 1 sources with key w [D] and H heads (Eq. 1 to 4; gradients Eq. 5 to
 /// 8). One source: o is that source's value and w gets no gradient.
 /// Throws std::invalid_argument when H does not divide D or shapes differ.

@@ -11,4 +11,8 @@ at::Tensor inverse_rms(const at::Tensor& x, double eps);
 /// x [..., D], weight [D] of the same type. Throws std::invalid_argument when the widths differ.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+/// dx and dweight of rms_norm for dy, both in x's type, as Eq. 10 says; for those who join it to autograd themselves.
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                                     const at::Tensor& dy);
+
 }  // namespace mhar::ops

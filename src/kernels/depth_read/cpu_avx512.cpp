@@ -1,0 +1,7 @@
+#include "kernels/depth_read/cpu_level.h"
+
+namespace mhar::kernels {
+
+const CpuPasses cpu_passes_avx512 = kLevelPasses;
+
+}  // namespace mhar::kernels
