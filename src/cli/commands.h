@@ -14,5 +14,6 @@ Command add_train(CLI::App& app);
 Command add_eval(CLI::App& app);
 Command add_generate(CLI::App& app);
 Command add_info(CLI::App& app);
+Command add_bench(CLI::App& app);
 
 }  // namespace mhar::cli

@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "Help of every subcommand");
   std::vector<Entry> entries;
-  for (auto add : {add_data, add_train, add_eval, add_generate, add_info}) {
+  for (auto add : {add_data, add_train, add_eval, add_generate, add_info, add_bench}) {
     Command run = add(app);
     entries.push_back({app.get_subcommands([](CLI::App*) { return true; }).back(), std::move(run)});
   }

@@ -75,19 +75,24 @@ CLI::Validator one_of(std::vector<std::string> words) {
 }
 
 std::string describe_usage(const CLI::App& app, const CLI::ParseError& error) {
-  const auto parsed = app.get_subcommands();
+  std::string called = "mhar";
+  const CLI::App* command = &app;
+  for (auto parsed = app.get_subcommands(); !parsed.empty(); parsed = command->get_subcommands()) {
+    command = parsed.front();
+    called += " " + command->get_name();
+  }
   const auto rest = app.remaining(true);
-  if (parsed.empty()) {
-    const auto names = command_names(app);
+  const auto names = command_names(*command);
+  if (!names.empty()) {
     const std::string word = rest.empty() ? "" : rest.front();
-    if (word.starts_with("-")) return unknown_argument(app, "mhar", rest);
+    if (word.starts_with("-")) return unknown_argument(*command, called, rest);
     const std::string near = closest(word, names);
+    const std::string help = fmt::format("see {} --help", called);
     return describe({"command line", "", fmt::format("a command: {}", fmt::join(names, ", ")),
                      word.empty() ? "none" : fmt::format("'{}'", word),
-                     near.empty() ? "see mhar --help" : fmt::format("did you mean {}? see mhar --help", near)});
+                     near.empty() ? help : fmt::format("did you mean {}? {}", near, help)});
   }
-  const std::string called = "mhar " + parsed.front()->get_name();
-  if (!rest.empty()) return unknown_argument(*parsed.front(), called, rest);
+  if (!rest.empty()) return unknown_argument(*command, called, rest);
   std::string what = error.what();
   std::replace(what.begin(), what.end(), '\n', ' ');
   return fmt::format("{}: {}; see {} --help", what.starts_with("--") ? "option" : "command line", what, called);

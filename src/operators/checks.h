@@ -3,7 +3,7 @@
 
 namespace mhar::operators {
 
-/// What every operator demands of its arguments; std::invalid_argument (a RuntimeError in Python) in the project's
+/// What every operator demands of its arguments; std::invalid_argument (a ValueError in Python) in the project's
 /// words. sources [P, D] each of one type and device, query [D] or [1, D] and gain [D] of that type, heads a divisor of
 /// D.
 void check_site(at::TensorList sources, const at::Tensor& query, const at::Tensor& gain, int64_t heads);

@@ -159,5 +159,5 @@ def test_no_source_is_stacked():
 def test_bad_arguments(change, words):
     i = inputs(2)
     arguments = {"sources": i["sources"], "query": i["query"], "gain": i["gain"], "heads": 3} | change
-    with pytest.raises(RuntimeError, match=words):
+    with pytest.raises(ValueError, match=words):
         torch.ops.mhar.depth_read(**arguments)
