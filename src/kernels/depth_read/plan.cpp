@@ -20,7 +20,7 @@ struct Units {
 struct Cost {
   int64_t bytes = 0, cost = 0;
   void near(int64_t moved, const DepthCosts& costs) { bytes += moved, cost += moved + costs.near; }
-  void far(int64_t moved, const DepthCosts& costs) { bytes += moved, cost += std::max(moved, costs.far_least); }
+  void far(int64_t moved, const DepthCosts& costs) { bytes += moved, cost += moved + costs.far; }
 };
 
 Cost forward_chunk(bool finishes, const Units& u, int64_t first, int64_t length, const DepthCosts& costs) {

@@ -15,11 +15,11 @@ struct DepthPlan {
 
 /// What launches cost beyond their bytes, as bytes that could move in the meantime.
 struct DepthCosts {
-  int64_t near = 0;       ///< every near pass
-  int64_t far_least = 0;  ///< a far pass never costs less than this
+  int64_t near = 0, far = 0;  ///< of every near and every far pass
 };
-/// An H200: about 2 us for a near pass and 22 us for the shortest far pass at 4.3 TB/s (docs/log.md).
-inline constexpr DepthCosts kGpuDepthCosts{8'000'000, 95'000'000};
+/// An H200 at 4.3 TB/s: 7 us of a near pass and 28 us of a far pass, with a chunk's gradients, are not bytes
+/// (docs/log.md, 2026-11-30).
+inline constexpr DepthCosts kGpuDepthCosts{30'000'000, 120'000'000};
 
 /// The plan of least cost for R >= 1 sites; `chunk` > 0 asks for chunks of that length instead (the first ones are
 /// longer or shorter where the sites do not divide).
