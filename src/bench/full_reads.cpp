@@ -10,7 +10,7 @@ namespace mhar::bench {
 using at::Tensor;
 
 Tensor random_keys(int64_t rows, const ops::DepthReads& reads, const at::TensorOptions& statistics) {
-  const double channels = static_cast<double>(reads.width / reads.heads);
+  const double channels = static_cast<double>(reads.width) / static_cast<double>(reads.heads);
   return at::randn({rows, reads.width}, statistics).mul_(1.5 / std::sqrt(channels));
 }
 

@@ -33,6 +33,7 @@ int run_program(const std::vector<std::string>& words, const std::function<void(
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return not_started;
   std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
   for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;

@@ -1,5 +1,7 @@
 #include "bench/read.h"
 
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 

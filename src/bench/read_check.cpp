@@ -50,7 +50,7 @@ struct GatedSite {
     for (int64_t p = 0; p < P; ++p) {
       for (int64_t h = 0; h < H; ++h) {
         double total = 0, largest = null_logits[h];
-        const auto at = [&, p, h](int64_t i) { return (i * P + p) * H + h; };
+        const auto at = [P = P, H = H, p, h](int64_t i) { return (i * P + p) * H + h; };
         for (int64_t i = 0; i < N; ++i) largest = std::max(largest, read.logits[at(i)]);
         for (int64_t i = 0; i < N; ++i) total += std::exp(read.logits[at(i)] - largest);
         const double null = std::exp(null_logits[h] - largest), share = total / (total + null);

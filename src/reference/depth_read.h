@@ -46,7 +46,7 @@ DepthRead<T> depth_read(const DepthReadSizes& sizes, const std::vector<std::vect
   }
   for (int64_t p = 0; p < P; ++p) {
     for (int64_t h = 0; h < H; ++h) {
-      const auto at = [&](int64_t i) { return (i * P + p) * H + h; };
+      const auto at = [&, P = P, H = H](int64_t i) { return (i * P + p) * H + h; };
       T largest = read.logits[at(0)];
       for (int64_t i = 1; i < N; ++i) largest = std::max(largest, read.logits[at(i)]);
       T total = 0;

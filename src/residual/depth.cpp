@@ -70,7 +70,7 @@ class ChunkedPass : public Pass {
   void start(const at::Tensor& embedding) override { newest_ = embedding; }
 
   at::Tensor read(int64_t site) override {
-    const at::Tensor normed = history_.step(newest_);
+    at::Tensor normed = history_.step(newest_);
     if (observer_) observer_(site, history_.weights(site));
     return normed;
   }

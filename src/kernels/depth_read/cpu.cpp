@@ -6,8 +6,13 @@ namespace {
 
 const CpuPasses& choose() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("x86-64-v4")) return cpu_passes_avx512;
-  if (__builtin_cpu_supports("x86-64-v3")) return cpu_passes_avx2;
+  // What the two levels x86-64-v3 and v4 are told apart by; clang knows no name for the levels here.
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  const bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  if (v3 && v4) return cpu_passes_avx512;
+  if (v3) return cpu_passes_avx2;
 #endif
   return cpu_passes_any;
 }
