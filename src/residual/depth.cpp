@@ -159,11 +159,14 @@ class Depth : public Design {
 
   int64_t heads() const override { return shape_.heads; }
 
-  // Sources and mixes in the storage type, the composed read's fp32 copy of each source, and logits and weights.
+  // Sources and mixes in the storage type, and three statistics of each read. Composed reads keep an fp32 copy of each
+  // source, and all logits and weights instead.
   int64_t kept_bytes(int64_t tokens, int64_t element_bytes) const override {
     const int64_t sites = shape_.sites(), pairs = sites * (sites + 1) / 2;
-    const int64_t copy = element_bytes < 4 ? 4 : 0;
-    return tokens * (sites * shape_.width * (2 * element_bytes + copy) + pairs * 2 * shape_.heads * 4);
+    const int64_t values = sites * shape_.width * 2 * element_bytes;
+    if (!shape_.composed_reads) return tokens * (values + sites * (2 + shape_.heads) * 4);
+    const int64_t copy = element_bytes < 4 ? sites * shape_.width * 4 : 0;
+    return tokens * (values + copy + pairs * 2 * shape_.heads * 4);
   }
 
   // Per site and source: a product and sum for the logit, and one for the mix.
