@@ -5,11 +5,7 @@ set_source_files_properties(src/kernels/adamw/adamw_cpu.cpp PROPERTIES
 set_source_files_properties(src/kernels/adamw/adamw.cu PROPERTIES COMPILE_OPTIONS "-Xcompiler=-ffp-contract=off")
 # The CPU's depth read is compiled once per level of instructions and chooses when it runs. Fused products are welcome
 # here: nothing has to equal a GPU's bits. psabi: vectors are passed between inlined functions only.
-set(level_optimisation -O3)
-if(MHAR_SANITIZE)
-  set(level_optimisation -O1) # two and a half minutes a level otherwise
-endif()
-set(level_options "${level_optimisation};-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
+set(level_options "-O3;-ffp-contract=fast;-fno-math-errno;-fno-trapping-math;-Wno-psabi")
 set(depth_read src/kernels/depth_read)
 set_source_files_properties(${depth_read}/cpu_any.cpp PROPERTIES COMPILE_OPTIONS "${level_options}")
 set(avx2_options "${level_options}")
