@@ -1,3 +1,5 @@
+#include <cuda_runtime.h>
+
 #include "kernels/depth_read/hopper.h"
 #include "kernels/depth_read/hopper_near.h"
 #include "kernels/depth_read/hopper_scratch.h"
@@ -7,7 +9,15 @@ namespace {
 
 constexpr int64_t kMostSites = 1024;
 
+// The code is of sm_90a, which runs on 9.0 and nothing later either.
+bool on_hopper() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
+}
+
 const char* refuses(const DepthSizes& z, int64_t sites) {
+  if (!on_hopper()) return "device but those of compute capability 9.0";
   if (z.type != Element::bf16) return "storage type but bf16";
   if (sites > kMostSites) return "more than 1024 sources";
   if (z.channels() % 16 != 0) return "heads whose width is no multiple of 16";
