@@ -23,21 +23,11 @@ Pointer at(Pointer base, int64_t index, int64_t bytes) {
   return static_cast<Byte*>(base) + index * bytes;
 }
 
-struct Strides {
-  int64_t value, head, token, width;
-
-  explicit Strides(const DepthSizes& z)
-      : value(z.value_bytes()),
-        head(z.tokens * z.heads * z.statistic_bytes()),
-        token(z.tokens * z.statistic_bytes()),
-        width(z.width * z.statistic_bytes()) {}
-};
-
 }  // namespace
 
 int depth_forward(const DepthHistoryRun& run, const DepthMemory& m, int64_t site, DepthNorm norm, void* queue) {
   const auto& kernels = *run.kernels;
-  const Strides stride(run.sizes);
+  const DepthBytes stride(run.sizes);
   const Chunk chunk = chunk_of(run.plan.forward, site);
   const bool far = chunk.first > 0;
   norm.rho = at(m.norm_rho, site, stride.token);
@@ -81,7 +71,7 @@ struct Backward {
   const DepthHistoryRun& run;
   const DepthMemory& m;
   void* queue;
-  Strides stride;
+  DepthBytes stride;
   BackwardChunk chunk;
 
   bool far() const { return chunk.far < chunk.sites; }
@@ -155,7 +145,7 @@ int depth_backward(const DepthHistoryRun& run, const DepthMemory& memory, int64_
   const Backward pass{run,
                       memory,
                       queue,
-                      Strides(run.sizes),
+                      DepthBytes(run.sizes),
                       {place.first, place.length, newest ? run.sites : top, run.sites, memory.scratch}};
   int status = 0;
   NearBackward near{};

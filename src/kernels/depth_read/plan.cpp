@@ -7,23 +7,13 @@
 namespace mhar::kernels {
 namespace {
 
-struct Units {
-  int64_t value, head, token, width;  // bytes of [P, D] values, [P, H], [P] and [D] statistics
-
-  explicit Units(const DepthSizes& z)
-      : value(z.value_bytes()),
-        head(z.tokens * z.heads * z.statistic_bytes()),
-        token(z.tokens * z.statistic_bytes()),
-        width(z.width * z.statistic_bytes()) {}
-};
-
 struct Cost {
   int64_t bytes = 0, cost = 0;
   void near(int64_t moved, const DepthCosts& costs) { bytes += moved, cost += moved + costs.near; }
   void far(int64_t moved, const DepthCosts& costs) { bytes += moved, cost += moved + costs.far; }
 };
 
-Cost forward_chunk(bool finishes, const Units& u, int64_t first, int64_t length, const DepthCosts& costs) {
+Cost forward_chunk(bool finishes, const DepthBytes& u, int64_t first, int64_t length, const DepthCosts& costs) {
   Cost total;
   const bool far = first > 0;
   const int64_t normed = u.value + u.token;
@@ -43,7 +33,7 @@ Cost forward_chunk(bool finishes, const Units& u, int64_t first, int64_t length,
   return total;
 }
 
-Cost backward_chunk(const DepthSizes& z, const Units& u, int64_t first, int64_t length, int64_t sites,
+Cost backward_chunk(const DepthSizes& z, const DepthBytes& u, int64_t first, int64_t length, int64_t sites,
                     const DepthCosts& costs) {
   Cost total;
   const bool far = first + length < sites;
@@ -117,7 +107,7 @@ bool fits(const DepthKernels& kernels, const DepthPlan& plan, int64_t sites) {
 
 DepthPlan plan_depth(const DepthKernels& kernels, const DepthSizes& sizes, int64_t sites, const DepthCosts& costs,
                      int64_t chunk) {
-  const Units u(sizes);
+  const DepthBytes u(sizes);
   if (chunk > 0) {
     chunk = std::min<int64_t>(chunk, kernels.longest_chunk);
     return {uniform(sites, chunk, false), uniform(sites, chunk, true)};
@@ -136,7 +126,7 @@ DepthPlan plan_depth(const DepthKernels& kernels, const DepthSizes& sizes, int64
 int64_t depth_forward_bytes(const DepthKernels& kernels, const DepthSizes& sizes, const DepthPlan& plan) {
   int64_t first = 0, bytes = 0;
   for (const int64_t length : plan.forward) {
-    bytes += forward_chunk(kernels.finishes, Units(sizes), first, length, {}).bytes;
+    bytes += forward_chunk(kernels.finishes, DepthBytes(sizes), first, length, {}).bytes;
     first += length;
   }
   return bytes;
@@ -146,7 +136,7 @@ int64_t depth_backward_bytes(const DepthKernels&, const DepthSizes& sizes, const
   const int64_t sites = std::accumulate(plan.backward.begin(), plan.backward.end(), int64_t{0});
   int64_t first = 0, bytes = 0;
   for (const int64_t length : plan.backward) {
-    bytes += backward_chunk(sizes, Units(sizes), first, length, sites, {}).bytes;
+    bytes += backward_chunk(sizes, DepthBytes(sizes), first, length, sites, {}).bytes;
     first += length;
   }
   return bytes;

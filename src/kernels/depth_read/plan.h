@@ -13,6 +13,17 @@ struct DepthPlan {
   std::vector<int64_t> forward, backward;
 };
 
+/// Bytes of [P, D] values and of [P, H], [P] and [D] statistics: what buffers are apart, and what passes move.
+struct DepthBytes {
+  int64_t value, head, token, width;
+
+  explicit DepthBytes(const DepthSizes& z)
+      : value(z.value_bytes()),
+        head(z.tokens * z.heads * z.statistic_bytes()),
+        token(z.tokens * z.statistic_bytes()),
+        width(z.width * z.statistic_bytes()) {}
+};
+
 /// What launches cost beyond their bytes, as bytes that could move in the meantime.
 struct DepthCosts {
   int64_t near = 0, far = 0;  ///< of every near and every far pass
