@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "operators/checks.h"
+#include "operators/find.h"
 #include "ops/depth_read.h"
 #include "ops/precision.h"
 #include "ops/rms_norm.h"
@@ -68,11 +69,6 @@ std::tuple<std::vector<Tensor>, Tensor, Tensor, Tensor> backward_meta(const Tens
   for (const Tensor& s : sources) all.push_back(at::empty_symint(s.sym_sizes(), s.options()));
   return {all, at::empty_like(query), at::empty_like(gain),
           output_gain ? at::empty_like(*output_gain) : at::empty({0}, gain.options())};
-}
-
-template <typename Signature>
-auto find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 const auto& forward_operator() {

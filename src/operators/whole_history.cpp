@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "operators/checks.h"
+#include "operators/find.h"
 #include "ops/depth_engine.h"
 #include "ops/precision.h"
 #include "ops/shapes.h"
@@ -127,11 +128,6 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> backward_meta(const Tensor&, const Te
                                                          const OptionalTensor& output_gains) {
   return {at::empty_symint(sources.sym_sizes(), sources.options()), at::empty_like(queries), at::empty_like(gains),
           output_gains ? at::empty_like(*output_gains) : at::empty({0}, gains.options())};
-}
-
-template <typename Signature>
-auto find(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
 }
 
 Tensor output_of(const std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor>& results, bool normed) {
