@@ -1,6 +1,7 @@
 // Near pass of the forward, Eq. 38, in one pass over the parts: sources, what the far pass left, the null source.
 #include "kernels/depth_read/hopper.h"
 #include "kernels/depth_read/hopper_near.h"
+#include "kernels/depth_read/hopper_near_dots.h"
 #include "kernels/depth_read/hopper_ring.h"
 #include "kernels/depth_read/hopper_scratch.h"
 
@@ -33,14 +34,22 @@ constexpr int kRhos = 0, kPartialLse = kChunk, kStatistics = kChunk + 32;
 struct Layout {
   int statistics, weight, null_value, key, rings;
 
-  __host__ __device__ Layout(int warps, const RowShape& shape) {
+  __host__ __device__ Layout(const Forward& a, int warps) {
+    const int pitch = a.shape.pitch;
     statistics = warps * kMostDepth * 8;
     weight = statistics + warps * 2 * kStatistics * 4;
-    null_value = weight + shape.pitch;
-    key = null_value + shape.pitch;
-    rings = key + 2 * shape.pitch;
+    null_value = weight + (a.weight != nullptr ? pitch : 0);
+    key = null_value + (a.null_value != nullptr ? pitch : 0);
+    rings = key + (a.key != nullptr ? 2 * pitch : 0);
   }
 };
+
+/// Blocks of a multiprocessor: 16 warps leave 128 registers to a lane, 24 warps 80.
+template <int V>
+inline constexpr int kForwardBlocks = V <= 2 ? 3 : 2;
+
+/// Up to this many vectors the key is in registers.
+inline constexpr int kMostKeyHeld = 3;
 
 template <int V>
 struct Mix {
@@ -84,34 +93,26 @@ struct Mix {
 };
 
 template <int V>
-__global__ void __launch_bounds__(kWarps<V> * 32, 2) near_forward_kernel(const __grid_constant__ Forward a) {
+__global__ void __launch_bounds__(kWarps<V> * 32, kForwardBlocks<V>)
+    near_forward_kernel(const __grid_constant__ Forward a) {
   if (!kOnHopper) return;
   extern __shared__ __align__(128) unsigned char memory[];
   const uint32_t base = shared_address(memory);
   const RowShape& shape = a.shape;
-  const Layout layout(kWarps<V>, shape);
+  const Layout layout(a, kWarps<V>);
   const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0), lane = static_cast<int>(threadIdx.x) % 32;
   const Places<V> places(shape);
+  const HeadSums sums(places.lanes);
   const int64_t first = int64_t{blockIdx.x} * kWarps<V> + warp, step = int64_t{gridDim.x} * kWarps<V>;
   Ring ring(a.rows, shape, shape.depth, first, step, base + layout.rings + warp * shape.depth * shape.pitch,
             base + warp * kMostDepth * 8);
+  // All that a block needs is sent for before anything is waited for: a pass is not much longer than a trip to memory.
   ring.begin(false);
-  if (a.weight != nullptr) copy_row(base + layout.weight, a.weight, shape);
-  if (a.key != nullptr) copy_wide(base + layout.key, a.key, shape);
-  __syncthreads();
-  constexpr bool kHeld = V <= kMostHeld;
-  float key[kHeld ? V : 1][8];
-  if (kHeld) {
-#pragma unroll
-    for (int j = 0; j < V; ++j) load_wide(key[kHeld ? j : 0], base + layout.key, places.at[j], shape.pitch);
-  }
+  if (a.key != nullptr) fetch_key(base + layout.key, a.key, shape);
+  if (a.weight != nullptr) fetch_row(base + layout.weight, a.weight, shape);
   wait_for_previous_kernel();
   allow_next_kernel();
   ring.begin(true);
-  if (a.null_value != nullptr) copy_row(base + layout.null_value, a.null_value, shape);
-  const float null_logit = a.null_logits != nullptr ? a.null_logits[places.head] : 0.0f;
-  const float gate = a.stream != nullptr ? *a.gate : 0.0f;
-  __syncthreads();
 
   const uint32_t statistics = base + layout.statistics + warp * 2 * kStatistics * 4;
   const float* my_rho = lane < a.count - (a.newest ? 1 : 0) ? a.rho[lane] : nullptr;
@@ -122,6 +123,22 @@ __global__ void __launch_bounds__(kWarps<V> * 32, 2) near_forward_kernel(const _
     if (a.partial && lane < shape.heads) async_load<4>(to + kPartialLse * 4, a.lse + token * shape.heads + lane);
   };
   fetch(first, 0);
+  if (a.null_value != nullptr) fetch_row(base + layout.null_value, a.null_value, shape);
+  const float null_logit = a.null_logits != nullptr ? a.null_logits[places.head] : 0.0f;
+  const float gate = a.stream != nullptr ? *a.gate : 0.0f;
+  async_wait_all();
+  if (a.key != nullptr) split_key<Pairing::neighbours>(base + layout.key, base + layout.key, shape);
+  __syncthreads();
+  constexpr bool kHeld = V <= kMostHeld, kKeyHeld = V <= kMostKeyHeld;
+  uint4 key[kKeyHeld ? V : 1][2];
+  if (kKeyHeld && a.key != nullptr) {
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      key[kKeyHeld ? j : 0][0] = load_shared_16(base + layout.key + places.at[j]);
+      key[kKeyHeld ? j : 0][1] = load_shared_16(base + layout.key + shape.pitch + places.at[j]);
+    }
+  }
+
   int buffer = 0;
   for (int64_t token = first; token < shape.tokens; token += step, buffer ^= 1) {
     async_wait_all();
@@ -134,17 +151,29 @@ __global__ void __launch_bounds__(kWarps<V> * 32, 2) near_forward_kernel(const _
     for (int i = 0; i < a.count; ++i) {
       const uint32_t row = ring.take();
       uint4 packed[kHeld ? V : 1];
-      float dot[2] = {0, 0};
+      // Whether heads share four lanes is a constant of the copy: masks cost as much as the tensor cores save.
+      const auto dot_of = [&](auto shared_lanes, bool mine) {
+        float dot[2][4] = {};
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        uint4& vector = packed[kHeld ? j : 0];
-        vector = load_shared_16(row + places.at[j]);
-        float source[8], read_now[8];
-        unpack(source, vector);
-        if (!kHeld) load_wide(read_now, base + layout.key, places.at[j], shape.pitch);
-#pragma unroll
-        for (int q = 0; q < 8; ++q)
-          dot[j % 2] = fmaf(kHeld ? key[kHeld ? j : 0][q] : read_now[q], source[q], dot[j % 2]);
+        for (int j = 0; j < V; ++j) {
+          uint4& vector = packed[kHeld ? j : 0];
+          vector = load_shared_16(row + places.at[j]);
+          const uint4 source = decltype(shared_lanes)::value ? masked(vector, mine) : vector;
+          const uint32_t at = base + layout.key + places.at[j];
+          multiply(dot[0], kKeyHeld ? key[kKeyHeld ? j : 0][0] : load_shared_16(at), source.x, source.y);
+          multiply(dot[1], kKeyHeld ? key[kKeyHeld ? j : 0][1] : load_shared_16(at + shape.pitch), source.z, source.w);
+        }
+        return sums.of_both(dot[0], dot[1]);
+      };
+      float dot = 0;
+      if (places.lanes >= 4) {
+        dot = dot_of(std::false_type{}, true);
+      } else {
+#pragma unroll 1
+        for (int turn = 0; turn < sums.turns(); ++turn) {
+          const float found = dot_of(std::true_type{}, sums.my_turn(turn));
+          if (sums.my_turn(turn)) dot = found;
+        }
       }
       float rho;
       if (a.newest && i == a.count - 1) {  // Eq. 1
@@ -159,7 +188,7 @@ __global__ void __launch_bounds__(kWarps<V> * 32, 2) near_forward_kernel(const _
       } else {
         rho = load_shared(known + (kRhos + i) * 4);
       }
-      const float logit = places.sum_in_head(dot[0] + dot[1]) * rho;
+      const float logit = dot * rho;
       if (kHeld) {
         ring.give();
         const float weight = mix.weigh(logit);
@@ -230,7 +259,7 @@ int near_forward_hopper(const DepthSizes& z, const NearForward& n, void* stream)
   if (z.tokens == 0) return cudaSuccess;
   if (near_refuses(z) != nullptr || n.count > kChunk) return cudaErrorInvalidValue;
   return for_vectors(z, [&]<int V>() -> int {
-    const int64_t blocks = near_blocks(z.tokens, kWarps<V>, 2);
+    const int64_t blocks = near_blocks(z.tokens, kWarps<V>, kForwardBlocks<V>);
     Forward a{};
     a.shape = row_shape(z);
     a.count = static_cast<int>(n.count);
@@ -248,8 +277,9 @@ int near_forward_hopper(const DepthSizes& z, const NearForward& n, void* stream)
       a.stream = n.stream, a.gate = static_cast<const float*>(n.gate);
       if (n.stream != nullptr) a.rows.add(n.stream, true);
     }
-    const Layout layout(kWarps<V>, a.shape);
-    a.shape.depth = ring_depth(a.shape, blocks * kWarps<V>, a.rows.count, (kHalfShared - layout.rings) / kWarps<V>);
+    const Layout layout(a, kWarps<V>);
+    const int64_t room = shared_of(kForwardBlocks<V>) - layout.rings;
+    a.shape.depth = ring_depth(a.shape, blocks * kWarps<V>, a.rows.count, room / kWarps<V>);
     const int64_t shared = layout.rings + int64_t{kWarps<V>} * a.shape.depth * a.shape.pitch;
     return launch_early(near_forward_kernel<V>, a, blocks, kWarps<V> * 32, shared, stream);
   });

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "kernels/depth_read/depth_read.h"
+#include "kernels/depth_read/hopper.h"
 #include "kernels/depth_read/hopper_ptx.h"
 
 namespace mhar::kernels::hopper {
@@ -23,7 +24,7 @@ inline constexpr bool kOnHopper = true;
 #endif
 
 inline constexpr int kMostRows = 12;   // of a token: dy, o, stream, s, its partial gradient, 7 more dO
-inline constexpr int kMostDepth = 32;  // of a ring: a lane makes one barrier
+inline constexpr int kMostDepth = 16;  // of a ring: a lane makes one barrier
 
 /// Vectors of 8 channels a lane has instances for. 8 and 16 serve what lies below them too, with places left over.
 constexpr int vectors_of(const DepthSizes& z) {
@@ -32,14 +33,14 @@ constexpr int vectors_of(const DepthSizes& z) {
   return static_cast<int>(needed <= 6 ? needed : needed <= 8 ? 8 : 16);
 }
 
-/// Warps of a block. Two blocks share a multiprocessor, so 4 leave all 255 registers to a lane and rings deep enough to
-/// hide memory behind the arithmetic of a long token; short rows need more warps instead.
-template <int V>
-inline constexpr int kWarps = V <= 2 ? 8 : 4;
-
 /// Up to this many vectors a lane has in registers, and beyond them in shared memory, what outlives a row: forward the
 /// key and the source between its two uses, backward the source and the sums of the norm's weight gradient.
 inline constexpr int kMostHeld = 6;
+
+/// Warps of a block. Rows arrive faster than one warp gets through them, and a token is a long chain of sums over
+/// lanes: 16 warps of a multiprocessor keep memory twice as busy as 8 with twice the registers.
+template <int V>
+inline constexpr int kWarps = V <= kMostHeld ? 8 : 4;
 
 struct RowShape {
   int64_t tokens;  // P
@@ -125,12 +126,22 @@ struct Places {
   }
 };
 
+// Addresses advance by additions: with rows of 1 KB, products for each would be a twentieth of all instructions.
 class Ring {
  public:
   /// Tokens first, first + step, ... of this warp. `depth` barriers are made here, for this warp alone.
   __device__ Ring(const Rows& rows, const RowShape& shape, int depth, int64_t first, int64_t step, uint32_t memory,
                   uint32_t barriers)
-      : rows_(rows), shape_(shape), depth_(depth), token_(first), step_(step), memory_(memory), barriers_(barriers) {
+      : rows_(rows),
+        shape_(shape),
+        offset_(first * shape.bytes),
+        step_(step * shape.bytes),
+        end_(shape.tokens * shape.bytes),
+        memory_(memory),
+        barriers_(barriers),
+        end_of_barriers_(barriers + depth * 8),
+        slot_(memory),
+        barrier_(barriers) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     if (lane < depth) {
       barrier_init(barriers + lane * 8, 1);
@@ -142,51 +153,55 @@ class Ring {
     __syncwarp();
   }
 
-  /// Sends for those of the first `depth` rows that are late, or that are not; the late ones last.
+  /// Sends for those of the first rows, as many as the ring holds, that are late, or that are not; the late ones last.
   __device__ void begin(bool late) {
-    int64_t token = token_;
+    int64_t offset = offset_;
+    uint32_t slot = memory_;
     int row = 0;
-    for (int place = 0; place < depth_ && token < shape_.tokens; ++place) {
-      if (((rows_.late >> row & 1) != 0) == late) load(place, token, row);
-      if (++row == rows_.count) row = 0, token += step_;
+    for (uint32_t barrier = barriers_; barrier < end_of_barriers_ && offset < end_; barrier += 8) {
+      if (((rows_.late >> row & 1) != 0) == late) load(slot, barrier, offset, row);
+      slot += shape_.pitch;
+      if (++row == rows_.count) row = 0, offset += step_;
     }
-    if (late) token_ = token, row_ = row;
+    if (late) offset_ = offset, row_ = row;
   }
 
   /// Address of the next row, once it is there.
   __device__ uint32_t take() const {
-    barrier_wait(barriers_ + place_ * 8, parity_);
-    return memory_ + place_ * shape_.pitch;
+    barrier_wait(barrier_, parity_);
+    return slot_;
   }
 
   /// Gives the row back, after the warp's last load from it. Such a load may still be queued; it is done long before
   /// the copy that is sent for here comes back from memory.
   __device__ void give() {
     __syncwarp();
-    if (token_ < shape_.tokens) {
-      load(place_, token_, row_);
-      if (++row_ == rows_.count) row_ = 0, token_ += step_;
+    if (offset_ < end_) {
+      load(slot_, barrier_, offset_, row_);
+      if (++row_ == rows_.count) row_ = 0, offset_ += step_;
     }
-    if (++place_ == depth_) place_ = 0, parity_ ^= 1;
+    const bool last = barrier_ + 8 == end_of_barriers_;
+    slot_ = last ? memory_ : slot_ + shape_.pitch;
+    barrier_ = last ? barriers_ : barrier_ + 8;
+    parity_ ^= last ? 1 : 0;
   }
 
  private:
-  __device__ void load(int place, int64_t token, int row) const {
-    const uint32_t barrier = barriers_ + place * 8;
-    const char* from = static_cast<const char*>(rows_.at[row]) + token * shape_.bytes;
+  __device__ void load(uint32_t slot, uint32_t barrier, int64_t offset, int row) const {
+    const char* from = static_cast<const char*>(rows_.at[row]) + offset;
     if (elect()) {
       barrier_expect(barrier, shape_.bytes);
-      bulk_load(memory_ + place * shape_.pitch, from, shape_.bytes, barrier);
+      bulk_load(slot, from, shape_.bytes, barrier);
     }
   }
 
   const Rows& rows_;
   const RowShape& shape_;
-  const int depth_;
-  int64_t token_, step_;  // the next to be sent for
+  int64_t offset_, step_;  // bytes of the token whose row is to be sent for next
+  const int64_t end_;
   int row_ = 0;
-  uint32_t memory_, barriers_;
-  int place_ = 0;  // the next to be read
+  const uint32_t memory_, barriers_, end_of_barriers_;
+  uint32_t slot_, barrier_;  // of the row to be read next
   uint32_t parity_ = 0;
 };
 
@@ -254,27 +269,19 @@ __device__ __forceinline__ uint4 gated(const uint4& stream, float gate, const ui
   return pack(x);
 }
 
-/// A row of bf16 into shared memory, by all threads of a block.
-__device__ __forceinline__ void copy_row(uint32_t to, const void* from, const RowShape& shape) {
+/// Asks for a row of bf16 in shared memory, with all threads of a block.
+__device__ __forceinline__ void fetch_row(uint32_t to, const void* from, const RowShape& shape) {
   for (int at = static_cast<int>(threadIdx.x) * 16; at < shape.pitch; at += static_cast<int>(blockDim.x) * 16) {
-    const uint4* source = reinterpret_cast<const uint4*>(static_cast<const char*>(from) + at);
-    store_shared_16(to + at, at < shape.bytes ? *source : make_uint4(0, 0, 0, 0));
+    if (at < shape.bytes) {
+      async_load<16>(to + at, static_cast<const char*>(from) + at);
+    } else {
+      store_shared_16(to + at, make_uint4(0, 0, 0, 0));
+    }
   }
 }
 
-/// A row of fp32 in shared memory is two, one of the lower and one of the upper halves of all vectors: lanes that read
-/// 32 bytes each would meet in the same banks. Zeros follow each as they do behind rows of bf16.
-__device__ __forceinline__ void copy_wide(uint32_t to, const float* from, const RowShape& shape) {
-  for (int quad = static_cast<int>(threadIdx.x); quad * 8 < shape.pitch; quad += static_cast<int>(blockDim.x)) {
-    const bool there = quad * 4 < shape.width;
-    const float4 value = there ? __ldg(reinterpret_cast<const float4*>(from) + quad) : make_float4(0, 0, 0, 0);
-    store_shared_16(to + quad % 2 * shape.pitch + quad / 2 * 16,
-                    make_uint4(__float_as_uint(value.x), __float_as_uint(value.y), __float_as_uint(value.z),
-                               __float_as_uint(value.w)));
-  }
-}
-
-/// One vector of such a row.
+/// One vector of a row of fp32. In shared memory that is two rows, of the lower and of the upper halves of all vectors:
+/// lanes that read 32 bytes each would meet in the same banks.
 __device__ __forceinline__ void load_wide(float (&value)[8], uint32_t row, uint32_t at, int pitch) {
   const uint4 lower = load_shared_16(row + at), upper = load_shared_16(row + pitch + at);
   value[0] = __uint_as_float(lower.x), value[1] = __uint_as_float(lower.y), value[2] = __uint_as_float(lower.z);
@@ -288,6 +295,9 @@ __device__ __forceinline__ void store_wide(uint32_t row, uint32_t at, int pitch,
   store_shared_16(row + pitch + at, make_uint4(__float_as_uint(value[4]), __float_as_uint(value[5]),
                                                __float_as_uint(value[6]), __float_as_uint(value[7])));
 }
+
+/// Bytes of shared memory for each of `blocks` on a multiprocessor; 1024 of each are the system's.
+constexpr int shared_of(int blocks) { return (kMostShared + 1024) / blocks / 128 * 128 - 1024; }
 
 /// Ring depth for `room` bytes of each warp.
 inline int ring_depth(const RowShape& shape, int64_t warps, int rows, int64_t room) {

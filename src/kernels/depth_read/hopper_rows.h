@@ -55,6 +55,65 @@ __device__ __forceinline__ uint4 write_rows(const float (&sum)[kSteps][4], float
   return first_row;
 }
 
+/// The lane's place where eight rows leave in steps of 32 channels, 16 bytes a lane. Rows four apart share a quarter of
+/// the warp: with a pitch of an odd number of 16 bytes their pieces meet no bank twice.
+struct RowLanes {
+  int row, piece;
+  __device__ explicit RowLanes(int lane) : row((lane >> 3) + (lane & 4)), piece(lane & 3) {}
+};
+
+/// Accumulators as in write_rows, scaled, to bf16 rows in shared memory, `pitch` bytes apart.
+template <int kSteps>
+__device__ __forceinline__ void stage_rows(const float (&sum)[kSteps][4], float scale0, float scale1, uint32_t rows,
+                                           int pitch, int lane) {
+  const uint32_t to = rows + (lane & 7) * pitch + (lane >> 3) * 16, last = rows + (lane & 7) * pitch + (lane & 8) * 2;
+#pragma unroll
+  for (int i = 0; i < kSteps; i += 2) {
+    const uint32_t x0 = pack(sum[i][0] * scale0, sum[i][1] * scale1);
+    const uint32_t x1 = pack(sum[i][2] * scale0, sum[i][3] * scale1);
+    if (i + 1 < kSteps) {
+      const int j = i + 1 < kSteps ? i + 1 : i;
+      store_matrices_transposed(to + i * 32, x0, x1, pack(sum[j][0] * scale0, sum[j][1] * scale1),
+                                pack(sum[j][2] * scale0, sum[j][3] * scale1));
+    } else {
+      store_matrices_transposed(last + i * 32, x0, x1);
+    }
+  }
+}
+
+/// What follows from the result is computed after this, not kept in registers through the loops before it.
+__device__ __forceinline__ int computed_here(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
+/// 1 / x and the logarithm to base 2 of normal numbers: the plain functions' care for others is ten instructions each.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float value;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+  float value;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+  return value;
+}
+
+/// Products of two bf16 each, rounded once: added to minus zero they keep their sign.
+__device__ __forceinline__ uint32_t multiply_rounded(uint32_t x, uint32_t y) {
+  uint32_t value;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(value) : "r"(x), "r"(y), "r"(0x80008000u));
+  return value;
+}
+
+/// Orders the thread's accesses to shared memory before bulk copies that follow an arrival.
+__device__ __forceinline__ void async_proxy_fence() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
 __device__ __forceinline__ float sum_of_squares(const uint4& x) {
   float sum = 0.0f;
 #pragma unroll
@@ -74,7 +133,7 @@ __device__ __forceinline__ uint4 normed(const uint4& x, float rho, const uint4& 
     const uint32_t from = i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w;
     const uint32_t w = i == 0 ? weight.x : i == 1 ? weight.y : i == 2 ? weight.z : weight.w;
     const uint32_t n = pack(first_of(from) * rho, second_of(from) * rho);
-    (i == 0 ? y.x : i == 1 ? y.y : i == 2 ? y.z : y.w) = pack(first_of(n) * first_of(w), second_of(n) * second_of(w));
+    (i == 0 ? y.x : i == 1 ? y.y : i == 2 ? y.z : y.w) = multiply_rounded(n, w);
   }
   return y;
 }
