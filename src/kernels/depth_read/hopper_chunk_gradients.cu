@@ -338,7 +338,7 @@ int chunk_gradients_hopper(const DepthSizes& z, const BackwardChunk& chunk, cons
   Sums norms{.from = reinterpret_cast<const float*>(base + scratch.norm_sums),
              .row = kNormBlocks * z.width,
              .pitch = z.width,
-             .terms = static_cast<int>(kNormBlocks),
+             .terms = static_cast<int>(norm_blocks(z)),
              .to = nullptr,
              .rows = static_cast<int>(pass.normed),
              .written = static_cast<int>(pass.normed)};

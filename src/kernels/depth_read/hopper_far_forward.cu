@@ -156,8 +156,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) far_forward_kernel(const Forw
         if (i < pieces) store_shared_16(base + f.at.row + channel + out.piece * 16 + i * 64, row[i]);
       }
     }
-    __syncwarp();
-    if (lane == 0) barrier_arrive(row_barriers + kRowWritten);
+    barrier_arrive(row_barriers + kRowWritten);
   }
 }
 

@@ -140,8 +140,7 @@ __device__ inline void take_statistics(const Forward& f, uint32_t base, int lane
             if (first + own.token < f.tokens) f.rho[int64_t{f.count - 1} * f.tokens + first + own.token] = rho;
           }
         }
-        __syncwarp();
-        if (lane == 0) barrier_arrive(barrier + kReady);
+        barrier_arrive(barrier + kReady);
         if (++stage == f.stages) stage = 0, phase ^= 1;
       }
     }
@@ -160,8 +159,7 @@ __device__ inline void take_statistics(const Forward& f, uint32_t base, int lane
           *reinterpret_cast<uint4*>(to) = normed(x, rho, *reinterpret_cast<const uint4*>(weight));
         }
       }
-      __syncwarp();
-      if (lane == 0) barrier_arrive(row_barriers + kRowTaken);
+      barrier_arrive(row_barriers + kRowTaken);
     }
     if (first >= f.tokens) return;
   }
@@ -174,10 +172,10 @@ __device__ __forceinline__ void begin_block(const Forward& f, uint32_t base) {
       const uint32_t barrier = base + f.at.barriers + s * kStageBarriers;
       barrier_init(barrier + kLanded, 33);  // the announcement, and each lane's statistics
       barrier_init(barrier + kFree, f.warps);
-      barrier_init(barrier + kReady, 1);
+      barrier_init(barrier + kReady, 32);
     }
-    barrier_init(base + f.at.barriers + f.stages * kStageBarriers + kRowWritten, f.warps);
-    barrier_init(base + f.at.barriers + f.stages * kStageBarriers + kRowTaken, 1);
+    barrier_init(base + f.at.barriers + f.stages * kStageBarriers + kRowWritten, f.warps * 32);
+    barrier_init(base + f.at.barriers + f.stages * kStageBarriers + kRowTaken, 32);
   }
   if (threadIdx.x < f.width / f.slices / 2) store_shared(base + f.at.zero + threadIdx.x * 4, 0u);
   barrier_init_fence();

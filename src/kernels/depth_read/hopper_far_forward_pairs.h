@@ -146,8 +146,7 @@ __global__ void __launch_bounds__(kMostThreads, 1) far_forward_pairs_kernel(cons
     }
     if (++stage == f.stages) stage = 0, phase ^= 1;
     if (f.weight != nullptr) {
-      __syncwarp();
-      if (lane == 0) barrier_arrive(row_barriers + kRowWritten);
+      barrier_arrive(row_barriers + kRowWritten);
     }
   }
 }

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kBackwardMostWarps<V> * 32, kBackwardBlocks<V>
   const uint32_t next_turn = my_turn + (sharer + 1 < layout.sharers ? 1 : -sharer) * BackwardLayout<V>::kBarriers * 8;
   bool wait_for_turn = sharer > 0;
   uint32_t turn_parity = 0;
-  if (kSharers < V >> 1 && lane == 0) barrier_init(my_turn, 1);
+  if (kSharers<V> != 1 && lane == 0) barrier_init(my_turn, 32);
 
   async_wait_all();
   for (int n = 0; n < a.sites; ++n) {
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kBackwardMostWarps<V> * 32, kBackwardBlocks<V>
         if (a.sites > 0)
           store_shared(known + (BackwardLayout<V>::delta(0, a.sites, shape) + places.head) * 4, head_delta);
       }
-      if (kSharers < V >> 1 && a.weight != nullptr) {
+      if (kSharers<V> != 1 && a.weight != nullptr) {
         if (wait_for_turn) barrier_wait(my_turn, turn_parity), turn_parity ^= 1;
         wait_for_turn = true;
 #pragma unroll
@@ -189,8 +189,7 @@ __global__ void __launch_bounds__(kBackwardMostWarps<V> * 32, kBackwardBlocks<V>
           for (int q = 0; q < 8; ++q) sum[q] += products[kSharers<V> > 1 ? j : 0][q];
           store_wide(my_sums, places.at[j], shape.pitch, sum);
         }
-        __syncwarp();
-        if (lane == 0) barrier_arrive(next_turn);
+        barrier_arrive(next_turn);  // every lane: each adds to what its like in the warp before has written
       }
       __syncwarp();
     }
@@ -328,7 +327,7 @@ __global__ void __launch_bounds__(kBackwardMostWarps<V> * 32, kBackwardBlocks<V>
       total.x += __uint_as_float(part.x), total.y += __uint_as_float(part.y);
       total.z += __uint_as_float(part.z), total.w += __uint_as_float(part.w);
     }
-    for (int64_t block = blockIdx.x; block < kNormBlocks; block += gridDim.x) {
+    for (int64_t block = blockIdx.x; block < a.norm_rows; block += gridDim.x) {
       reinterpret_cast<float4*>(a.norm_sums + block * shape.width)[quad] = total;
       total = make_float4(0, 0, 0, 0);  // for blocks that a launch of this size lacks
     }
@@ -336,6 +335,10 @@ __global__ void __launch_bounds__(kBackwardMostWarps<V> * 32, kBackwardBlocks<V>
 }
 
 }  // namespace
+
+int64_t norm_blocks(const DepthSizes& z) {
+  return for_vectors(z, [&]<int V>() -> int { return kNormBlocks / 2 * kBackwardBlocks<V>; });
+}
 
 int near_backward_hopper(const DepthSizes& z, const BackwardChunk& chunk, const NearBackward& n, void* stream) {
   if (z.tokens == 0) return cudaSuccess;
@@ -358,6 +361,7 @@ int near_backward_hopper(const DepthSizes& z, const BackwardChunk& chunk, const 
       }
       if (n.norm_weight != nullptr) {
         a.weight = n.norm_weight, a.norm_rho = static_cast<const float*>(n.norm_rho);
+        a.norm_rows = norm_blocks(z);
         a.norm_sums =
             reinterpret_cast<float*>(scratch_at + scratch.norm_sums) + (n.site - chunk.first) * kNormBlocks * z.width;
       }
@@ -377,7 +381,7 @@ int near_backward_hopper(const DepthSizes& z, const BackwardChunk& chunk, const 
     }
     // Fewer warps where the keys of many wide sites leave no room for their rings.
     for (int warps = kBackwardMostWarps<V>; warps > 1; warps /= 2) {
-      const int64_t blocks = std::min(near_blocks(z.tokens, warps, kBackwardBlocks<V>), kNormBlocks);
+      const int64_t blocks = std::min(near_blocks(z.tokens, warps, kBackwardBlocks<V>), norm_blocks(z));
       const BackwardLayout<V> layout(a, warps, blocks);
       a.shape.depth =
           ring_depth(a.shape, blocks * warps, a.rows.count, (shared_of(kBackwardBlocks<V>) - layout.rings) / warps);

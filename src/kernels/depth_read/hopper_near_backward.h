@@ -19,7 +19,8 @@ struct NearBackwardPass {
   void* stream_gradient;
   float* gate_products;
   float* site_delta;
-  float* norm_sums;  // [kNormBlocks, D]
+  float* norm_sums;  // [norm_rows, D]
+  int64_t norm_rows;
 
   const float* rho;
   const float* keys;

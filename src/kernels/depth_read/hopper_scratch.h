@@ -7,8 +7,11 @@
 namespace mhar::kernels::hopper {
 
 inline constexpr int64_t kChunk = 8;         ///< longest chunk
-inline constexpr int64_t kNormBlocks = 264;  ///< most blocks of a near backward launch: one row of sums each
+inline constexpr int64_t kNormBlocks = 264;  ///< most that norm_blocks can be
 inline constexpr int64_t kKeyBlocks = 132;   ///< most blocks of a key gradient launch; block = split * H + head
+
+/// Most blocks of a near backward launch of this shape: one row of sums each.
+int64_t norm_blocks(const DepthSizes& sizes);
 
 constexpr int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 

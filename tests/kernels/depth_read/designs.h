@@ -137,12 +137,13 @@ class ReadsComparison {
            const Rows& dw, const std::vector<Values>& got, const Gradient& gradient) {
     const Element type = problem.sizes.type;
     const Reads<double> exact(problem, lists, [](double value) { return value; });
+    const Cancelled cancelled(problem, largest(problem.input.output_gradients));
     const auto measure = [&](const auto& loops) {
       for (size_t t = 0; t < lists.size(); ++t) {
         const auto mix = [&](size_t i) { return mixes[t].at(i); };
         o_.add(type, largest(exact.mixes), mix, loops.mixes[t], exact.mixes[t]);
         const auto query = [&](size_t d) { return dw[t][d] * problem.input.gains[t][d]; };
-        dq_.add(type, largest(exact.queries), query, loops.queries[t], exact.queries[t]);
+        dq_.add(type, largest(exact.queries), query, loops.queries[t], exact.queries[t], cancelled.query);
       }
       for (size_t i = 0; i < got.size(); ++i) {
         const std::vector<double> right = gradient(exact, i);

@@ -177,6 +177,32 @@ class Measured {
   double error_ = 0, loops_ = 0, unit_ = 0;
 };
 
+/// da of Eq. 5 is a difference of two dot products. Where a softmax is saturated or has one source it is zero but for
+/// their rounding, and the gradients that it is a factor of are known no better: an ulp of fp32 at the size of what
+/// cancels.
+struct Cancelled {
+  double source = 0, query = 0;
+  Cancelled(const Problem& problem, double mix_gradient) {
+    const auto& in = problem.input;
+    const int64_t P = problem.sizes.tokens, D = problem.sizes.width;
+    double key = 0;  // the largest element of a normalised key, rho * s
+    for (const auto& s : in.sources) {
+      for (int64_t p = 0; p < P; ++p) {
+        double squares = 0, most = 0;
+        for (int64_t d = p * D; d < (p + 1) * D; ++d) squares += s[d] * s[d], most = std::max(most, std::abs(s[d]));
+        key = std::max(key, most / std::sqrt(squares / static_cast<double>(D) + problem.sizes.eps));
+      }
+    }
+    double w = 0;
+    for (size_t r = 0; r < in.queries.size(); ++r) {
+      for (size_t d = 0; d < in.queries[r].size(); ++d) w = std::max(w, std::abs(in.queries[r][d] * in.gains[r][d]));
+    }
+    const double dots = std::sqrt(static_cast<double>(problem.sizes.channels())) * mix_gradient * largest(in.sources);
+    source = dots * w;
+    query = dots * key * largest(in.gains) * std::sqrt(static_cast<double>(P));
+  }
+};
+
 /// Collects outcomes against the reference, output by output.
 class Comparison {
  public:
@@ -211,37 +237,11 @@ class Comparison {
     return {all(in.sources), all(in.queries), all(in.gains), all(in.norm_weights), all(in.output_gradients)};
   }
 
-  // da of Eq. 5 is a difference of two dot products. Where a softmax is saturated it is zero but for their rounding,
-  // and the gradients that it is a factor of are known no better: an ulp of fp32 at the size of what cancels.
-  struct Cancelled {
-    double source = 0, query = 0;
-    Cancelled(const Problem& problem, const reference::DepthHistory<double>& exact) {
-      const auto& in = problem.input;
-      const int64_t P = problem.sizes.tokens, D = problem.sizes.width;
-      double key = 0;  // the largest element of a normalised key, rho * s
-      for (const auto& s : in.sources) {
-        for (int64_t p = 0; p < P; ++p) {
-          double squares = 0, most = 0;
-          for (int64_t d = p * D; d < (p + 1) * D; ++d) squares += s[d] * s[d], most = std::max(most, std::abs(s[d]));
-          key = std::max(key, most / std::sqrt(squares / static_cast<double>(D) + problem.sizes.eps));
-        }
-      }
-      double w = 0;
-      for (size_t r = 0; r < in.queries.size(); ++r) {
-        for (size_t d = 0; d < in.queries[r].size(); ++d) w = std::max(w, std::abs(in.queries[r][d] * in.gains[r][d]));
-      }
-      const double dots =
-          std::sqrt(static_cast<double>(problem.sizes.channels())) * largest(exact.mix_gradients) * largest(in.sources);
-      source = dots * w;
-      query = dots * key * largest(in.gains) * std::sqrt(static_cast<double>(P));
-    }
-  };
-
   template <typename T>
   void compare(const Problem& problem, const Outcome& outcome, const reference::DepthHistory<double>& exact,
                const reference::DepthHistory<T>& loops) {
     const Element type = problem.sizes.type;
-    const Cancelled cancelled(problem, exact);
+    const Cancelled cancelled(problem, largest(exact.mix_gradients));
     const auto each = [&](Measured& measured, const std::vector<Values>& got, const std::vector<std::vector<T>>& plain,
                           const std::vector<std::vector<double>>& right, size_t first = 0, double part = 0) {
       ASSERT_EQ(got.size(), right.size());

@@ -42,7 +42,8 @@ inline void expect_large(const Subject& subject, const DepthSizes& z, int64_t si
   DepthMemory memory{sources.at(), mixes.at(), rho.at(), lse.at(), norm_rho.at(), keys.at()};
   memory.deltas = deltas.at(), memory.through_rho = through_rho.at(), memory.scratch = scratch.at();
   memory.key_gradients = key_gradients.at(), memory.norm_gradients = norm_gradients.at();
-  for (int64_t r = 0; r < sites; ++r) keys.write(Values(statistic, r ? problem.key(r) : std::vector<double>(D)), r * row);
+  for (int64_t r = 0; r < sites; ++r)
+    keys.write(Values(statistic, r ? problem.key(r) : std::vector<double>(D)), r * row);
   for (int64_t r = 0; r < sites; ++r) {
     weight.write(Values(z.type, problem.input.norm_weights[r]), 0);
     fill(sources, r * value, problem.input.sources[r]);
