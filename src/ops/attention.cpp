@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include "ops/cudnn_attention.h"
 #include "ops/precision.h"
 
 namespace mhar::ops {
@@ -49,6 +50,7 @@ Tensor rotate(const Tensor& x, const RotaryTable& table, int64_t first) {
 
 Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value) {
   const int64_t batch = query.size(0), tokens = query.size(1);
+  if (const Tensor fast = cudnn_attention(query, key, value); fast.defined()) return fast.view({batch, tokens, -1});
   const Tensor mixed =
       at::scaled_dot_product_attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), {},
                                        /*dropout_p=*/0.0, /*is_causal=*/tokens > 1, c10::nullopt,
@@ -58,6 +60,9 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value) {
 
 std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads,
                              int64_t head_dim, int64_t sequence) {
+  if (device.is_cuda() && cudnn_attention_refuses(device, storage, heads, kv_heads, head_dim, sequence).empty()) {
+    return at::globalContext().deterministicAlgorithms() ? "cudnn, deterministic" : "cudnn";
+  }
   at::AutoGradMode gradient(true);
   const auto options = at::TensorOptions().device(device).dtype(storage);
   const Tensor q = at::empty({1, heads, sequence, head_dim}, options).requires_grad_();

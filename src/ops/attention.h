@@ -22,7 +22,8 @@ at::Tensor rotate(const at::Tensor& x, const RotaryTable& table, int64_t first);
 /// [B, T, n d]. Causal when T > 1, where S must equal T; with T = 1 the query sees all S keys.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value);
 
-/// Name of the kernel that attention() will run for such a query, for the log: flash, efficient, cudnn or math.
+/// Name of the kernel that attention() will run for such a query, for the log: cuDNN called directly ("cudnn", with
+/// "deterministic"), or ATen's flash, efficient, cudnn or math.
 std::string attention_kernel(at::Device device, at::ScalarType storage, int64_t heads, int64_t kv_heads,
                              int64_t head_dim, int64_t sequence);
 
