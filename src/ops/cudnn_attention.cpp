@@ -69,7 +69,7 @@ struct Attention : torch::autograd::Function<Attention> {
   static Tensor forward(AutogradContext* context, const Tensor& q, const Tensor& k, const Tensor& v) {
     const AttentionSizes z = sizes_of(q, k, v);
     const auto& kernels = *plan_for(z, q.device()).kernels;
-    const Tensor output = at::empty({z.batch, z.tokens, z.heads, z.head_dim}, q.options());
+    Tensor output = at::empty({z.batch, z.tokens, z.heads, z.head_dim}, q.options());
     const Tensor statistics = at::empty({z.batch, z.heads, z.tokens}, q.options().dtype(at::kFloat));
     const Tensor workspace = at::empty({kernels.workspace_bytes()}, q.options().dtype(at::kByte));
     std::string fault;
