@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "model/names.h"
-#include "ops/linear_into.h"
-#include "ops/rms_norm.h"
+#include "ops/qk_rope.h"
+#include "ops/swiglu.h"
 
 namespace mhar {
 namespace {
@@ -19,11 +19,6 @@ Tensor append(std::vector<Tensor>& cache, int64_t layer, const Tensor& fresh) {
   if (static_cast<int64_t>(cache.size()) <= layer) cache.resize(layer + 1);
   cache[layer] = cache[layer].defined() ? at::cat({cache[layer], fresh}, 1) : fresh;
   return cache[layer];
-}
-
-// A sublayer's output projection, in place where the design wants it.
-Tensor project(const Tensor& x, const Tensor& weight, const Tensor& slot) {
-  return slot.defined() ? ops::linear_into(x, weight, slot) : at::linear(x, weight);
 }
 
 }  // namespace
@@ -49,6 +44,12 @@ Decoder::Decoder(const ModelConfig& config, at::ScalarType type, at::Device devi
   validate(config_);
   design_ = make_design(config_);
   parameters_ = std::make_unique<Parameters>(specs(config_), type, device);
+  for (int64_t layer = 0; layer < config_.layers; ++layer) {
+    for (const char* name :
+         {names::kQuery, names::kKey, names::kValue, names::kAttentionOutput, names::kGate, names::kUp, names::kDown}) {
+      parameters_->write_gradient(names::in_layer(layer, name));
+    }
+  }
   design_->bind([this](const std::string& name) { return parameters_->get(name); });
 }
 
@@ -64,20 +65,21 @@ const ops::RotaryTable& Decoder::rotary(int64_t length) const {
   return rotary_;
 }
 
+ops::LinearWeight Decoder::matrix(int64_t layer, const char* name) const {
+  const std::string full = names::in_layer(layer, name);
+  return {parameters_->get(full), parameters_->gradient_place(full)};
+}
+
 Tensor Decoder::attention(int64_t layer, const Tensor& x, int64_t batch, KvCache* cache) const {
   const int64_t tokens = x.size(0) / std::max<int64_t>(batch, 1), first = cache ? cache->length : 0;
-  const auto project = [&](const char* name, int64_t heads) {
-    return at::linear(x, weight(layer, name)).view({batch, tokens, heads, config_.head_dim});
-  };
-  Tensor q = project(names::kQuery, config_.heads), k = project(names::kKey, config_.kv_heads);
-  Tensor v = project(names::kValue, config_.kv_heads);
+  const Tensor projection =
+      ops::linear(x, {matrix(layer, names::kQuery), matrix(layer, names::kKey), matrix(layer, names::kValue)});
+  ops::HeadNorms norms;
   if (config_.qk_norm) {
-    q = ops::rms_norm(q, weight(layer, names::kQueryNorm), config_.norm_eps);
-    k = ops::rms_norm(k, weight(layer, names::kKeyNorm), config_.norm_eps);
+    norms = {weight(layer, names::kQueryNorm), weight(layer, names::kKeyNorm), config_.norm_eps};
   }
-  const auto& table = rotary(first + tokens);
-  q = ops::rotate(q, table, first);
-  k = ops::rotate(k, table, first);
+  auto [q, k, v] = ops::qk_rope(projection, {batch, tokens, config_.heads, config_.kv_heads, config_.head_dim}, norms,
+                                rotary(first + tokens), first);
   if (cache) {
     k = append(cache->keys, layer, k);
     v = append(cache->values, layer, v);
@@ -85,9 +87,9 @@ Tensor Decoder::attention(int64_t layer, const Tensor& x, int64_t batch, KvCache
   return ops::attention(q, k, v).view({x.size(0), config_.heads * config_.head_dim});
 }
 
-Tensor Decoder::mlp(int64_t layer, const Tensor& x) const {
-  const Tensor gate = at::linear(x, weight(layer, names::kGate)), up = at::linear(x, weight(layer, names::kUp));
-  return at::silu(gate) * up;
+Tensor Decoder::mlp(int64_t layer, const Tensor& x, const Tensor& slot) const {
+  const Tensor gate_up = ops::linear(x, {matrix(layer, names::kGate), matrix(layer, names::kUp)});
+  return ops::swiglu_linear(gate_up, matrix(layer, names::kDown), slot);
 }
 
 Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::RoutingObserver& observer) const {
@@ -108,9 +110,9 @@ Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::Routin
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const int64_t site = 2 * layer;
     const Tensor mixed = attention(layer, pass->read(site), batch, cache);
-    pass->write(site, project(mixed, weight(layer, names::kAttentionOutput), pass->slot(site)));
-    const Tensor inner = mlp(layer, pass->read(site + 1));
-    pass->write(site + 1, project(inner, weight(layer, names::kDown), pass->slot(site + 1)));
+    pass->write(site, ops::linear(mixed, {matrix(layer, names::kAttentionOutput)}, pass->slot(site)));
+    const Tensor inner = pass->read(site + 1);
+    pass->write(site + 1, mlp(layer, inner, pass->slot(site + 1)));
   }
   if (cache) cache->length += tokens;
   return pass->read(2 * config_.layers);

@@ -8,6 +8,7 @@
 #include "config/model_config.h"
 #include "model/parameters.h"
 #include "ops/attention.h"
+#include "ops/linear.h"
 #include "residual/design.h"
 
 namespace mhar {
@@ -43,10 +44,12 @@ class Decoder {
   static std::vector<ParameterSpec> specs(const ModelConfig& config);
 
  private:
-  // Both up to their output projections, which hidden() applies.
+  // Up to its output projection, which hidden() applies.
   at::Tensor attention(int64_t layer, const at::Tensor& x, int64_t batch, KvCache* cache) const;
-  at::Tensor mlp(int64_t layer, const at::Tensor& x) const;
+  // The whole sublayer, written into `slot` where that is defined.
+  at::Tensor mlp(int64_t layer, const at::Tensor& x, const at::Tensor& slot) const;
   at::Tensor weight(int64_t layer, const char* name) const;
+  ops::LinearWeight matrix(int64_t layer, const char* name) const;
   const ops::RotaryTable& rotary(int64_t length) const;
 
   ModelConfig config_;

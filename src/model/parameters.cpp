@@ -36,6 +36,7 @@ Parameters::Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at
     total += (specs_[i].count() + step - 1) / step * step;
   }
   flat_ = at::zeros({total}, at::TensorOptions().dtype(type).device(device));
+  written_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) views_.push_back(part(flat_, i).detach().requires_grad_());
 }
 
@@ -44,11 +45,30 @@ at::Tensor Parameters::part(const at::Tensor& buffer, size_t index) const {
 }
 
 const at::Tensor& Parameters::gradient() {
-  if (!gradient_.defined()) {
-    gradient_ = at::zeros_like(flat_);
-    for (size_t i = 0; i < specs_.size(); ++i) views_[i].mutable_grad() = part(gradient_, i);
+  if (!gradient_.defined()) gradient_ = at::zeros_like(flat_);
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    at::Tensor& place = views_[i].mutable_grad();
+    if (!place.defined()) place = part(gradient_, i).zero_();
   }
   return gradient_;
+}
+
+void Parameters::clear_gradient() {
+  gradient();
+  std::vector<at::Tensor> others;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    at::Tensor& place = views_[i].mutable_grad();
+    if (written_[i]) {
+      place.reset();
+    } else {
+      others.push_back(place);
+    }
+  }
+  if (!others.empty()) at::_foreach_zero_(others);
+}
+
+at::Tensor Parameters::gradient_place(const std::string& name) const {
+  return gradient_.defined() ? part(gradient_, index_.at(name)) : at::Tensor();
 }
 
 void Parameters::initialise(uint64_t seed) {

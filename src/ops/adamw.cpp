@@ -1,9 +1,8 @@
 #include "ops/adamw.h"
 
 #include <ATen/Parallel.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
-#include "kernels/cuda_status.h"
+#include "ops/depth_engine.h"
 #include "ops/shapes.h"
 
 namespace mhar::ops {
@@ -16,6 +15,12 @@ kernels::Element element_of(const char* argument, const at::Tensor& tensor) {
   if (tensor.scalar_type() == at::kBFloat16) return kernels::Element::bf16;
   throw std::invalid_argument(
       describe({"adamw", argument, "fp32 or bf16", c10::toString(tensor.scalar_type()), "convert the buffer"}));
+}
+
+void require_size(const char* argument, const at::Tensor& tensor, size_t bytes, at::Device device) {
+  if (tensor.defined() && tensor.device() == device && tensor.is_contiguous() && tensor.nbytes() >= bytes) return;
+  throw std::invalid_argument(describe({"adamw", argument, std::to_string(bytes) + " bytes on the parameters' device",
+                                        "others", "make it with make_adamw_step() or make_clip_report()"}));
 }
 
 void check(const AdamWBuffers& b) {
@@ -31,12 +36,24 @@ void check(const AdamWBuffers& b) {
   one("moment1", b.moment1);
   one("moment2", b.moment2);
   if (b.master.defined()) one("master", b.master);
+  require_size("step", b.step, sizeof(kernels::AdamwStep), b.parameter.device());
+  if (b.clip.defined()) require_size("clip", b.clip, sizeof(kernels::Clip), b.parameter.device());
   if (b.moment1.scalar_type() != b.moment2.scalar_type()) {
     throw std::invalid_argument(describe({"adamw", "moments", "one type", "two", "make both of one type"}));
   }
 }
 
 }  // namespace
+
+at::Tensor make_adamw_step(at::Device device) {
+  return at::zeros({static_cast<int64_t>(sizeof(kernels::AdamwStep))}, at::TensorOptions(device).dtype(at::kByte));
+}
+
+void set_adamw_step(const at::Tensor& memory, const kernels::AdamwStep& step) {
+  // Pageable memory of a few bytes is copied before the call returns, so that nobody has to keep it.
+  const at::Tensor bytes = at::from_blob(const_cast<kernels::AdamwStep*>(&step), {sizeof step}, at::kByte);
+  memory.copy_(bytes, /*non_blocking=*/true);
+}
 
 void adamw(const AdamWBuffers& b, kernels::AdamwArguments arguments) {
   check(b);
@@ -48,13 +65,11 @@ void adamw(const AdamWBuffers& b, kernels::AdamwArguments arguments) {
   arguments.parameter_type = element_of("parameter", b.parameter);
   arguments.gradient_type = element_of("gradient", b.gradient);
   arguments.moment_type = element_of("moment1", b.moment1);
+  arguments.step = reinterpret_cast<const kernels::AdamwStep*>(b.step.const_data_ptr());
+  arguments.clip = b.clip.defined() ? reinterpret_cast<const kernels::Clip*>(b.clip.const_data_ptr()) : nullptr;
   const int64_t count = b.parameter.numel();
   if (b.parameter.is_cuda()) {
-    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
-    const int code = kernels::adamw_cuda({0, count}, arguments, guard.getStream(b.parameter.device()).native_handle());
-    if (code != 0)
-      throw std::runtime_error(std::string("adamw: the CUDA kernel failed: ") + kernels::cuda_error_text(code));
-    return;
+    return require_launched("adamw", kernels::adamw_cuda({0, count}, arguments, depth_queue(b.parameter.device())));
   }
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
     kernels::adamw_cpu({begin, end - begin}, arguments);

@@ -11,10 +11,17 @@ struct AdamWBuffers {
   at::Tensor gradient;          ///< fp32 or bf16
   at::Tensor moment1, moment2;  ///< fp32 or bf16, both of one type
   at::Tensor master;            ///< fp32 copies, or undefined
+  at::Tensor step;              ///< as make_adamw_step() gives it
+  at::Tensor clip;              ///< as ops::clip() leaves it (ops/clip.h), or undefined: not clipped
 };
 
-/// The scalars of kernels::AdamwArguments are taken from `arguments`, the buffers and types from `buffers`. All buffers
-/// contiguous and of one size, else std::invalid_argument.
+/// Memory for a kernels::AdamwStep on a device.
+at::Tensor make_adamw_step(at::Device device);
+/// Fills it without waiting for the device.
+void set_adamw_step(const at::Tensor& memory, const kernels::AdamwStep& step);
+
+/// The settings of kernels::AdamwArguments are taken from `arguments`, pointers and types from `buffers`. Flat buffers
+/// contiguous and of one size, all on one device, else std::invalid_argument.
 void adamw(const AdamWBuffers& buffers, kernels::AdamwArguments arguments);
 
 }  // namespace mhar::ops

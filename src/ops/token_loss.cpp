@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/head_loss/head_loss.h"
+#include "ops/pointwise.h"
 #include "ops/precision.h"
 #include "ops/shapes.h"
 
@@ -14,68 +16,129 @@ using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Chunk {
-  Tensor logits, lse, counted, targets;
+/// Rows of one chunk: `logits` become their gradient where the call is differentiable.
+struct Rows {
+  Tensor logits;         // [rows, V], storage type
+  Tensor targets;        // [rows]
+  Tensor loss, squares;  // [rows], compute type: written; squares undefined without z-loss
 };
 
-Chunk evaluate(const Tensor& hidden, const Tensor& head, const Tensor& targets) {
-  Chunk chunk;
-  chunk.logits = hidden.mm(head.t()).to(compute_type(hidden));
-  chunk.lse = chunk.logits.logsumexp(1, /*keepdim=*/true);
-  chunk.counted = targets.ge(0).unsqueeze(1);
-  chunk.targets = targets.clamp_min(0).unsqueeze(1);
-  return chunk;
+// Eq. 23 for types without kernels. The true class's p - 1 is formed in the compute type and only then rounded:
+// rounding p first loses it when p is near 1.
+void composed(const Rows& rows, const TokenLossOptions& options) {
+  const Tensor x = rows.logits.to(compute_type(rows.logits));  // the same memory where the types agree
+  const Tensor lse = x.logsumexp(1, /*keepdim=*/true), counted = rows.targets.ge(0).unsqueeze(1);
+  const Tensor place = rows.targets.clamp_min(0).unsqueeze(1), ignored = counted.logical_not().squeeze(1);
+  rows.loss.copy_((lse - x.gather(1, place)).squeeze(1).masked_fill(ignored, 0));
+  if (rows.squares.defined()) rows.squares.copy_(lse.square().squeeze(1).masked_fill(ignored, 0));
+  if (!options.differentiable) return;
+  x.sub_(lse).exp_();
+  if (options.z_loss != 0) x.mul_(lse.mul(2 * options.z_loss).add_(1));
+  x.scatter_add_(1, place, at::full({1, 1}, -1.0, x.options()).expand({x.size(0), 1}));
+  x.mul_(counted.to(x.scalar_type()).mul_(options.weight));
+  if (options.scale.defined()) x.mul_(options.scale);
+  if (!x.is_same(rows.logits)) rows.logits.copy_(x);
 }
 
-Tensor loss_sum(const Chunk& chunk) {
-  return (chunk.lse - chunk.logits.gather(1, chunk.targets)).masked_fill(chunk.counted.logical_not(), 0).sum();
+kernels::HeadLossSizes sizes_of(const Tensor& logits) {
+  return {logits.size(0), logits.size(1), element_of(logits.scalar_type())};
 }
 
-// Eq. 23: gradient of the objective by the logits, in place of them. The true class's p - 1 is formed in the compute
-// type and only then rounded: rounding p first loses it when p is near 1.
-Tensor logit_gradient(Chunk& chunk, double weight, double z_loss, at::ScalarType storage) {
-  Tensor p = chunk.logits.sub_(chunk.lse).exp_();
-  if (z_loss != 0) p.mul_(chunk.lse.mul(2 * z_loss).add_(1));
-  p.scatter_add_(1, chunk.targets, at::full({1, 1}, -1.0, p.options()).expand({p.size(0), 1}));
-  return p.mul_(chunk.counted.to(p.scalar_type()).mul_(weight)).to(storage);
+const kernels::HeadLossKernels* kernels_for(const Tensor& logits) {
+  return pointwise_kernels("the loss", logits.device(), kernels::head_loss_kernels_cpu(),
+                           kernels::head_loss_kernels_cuda(), sizes_of(logits));
 }
 
-struct HeadLoss : torch::autograd::Function<HeadLoss> {
+void evaluate(const kernels::HeadLossKernels* kernels, const Rows& rows, const TokenLossOptions& options) {
+  if (!kernels) return composed(rows, options);
+  const kernels::HeadLoss loss{.logits = rows.logits.data_ptr(),
+                               .targets = rows.targets.const_data_ptr<int64_t>(),
+                               .loss = rows.loss.data_ptr<float>(),
+                               .squares = rows.squares.defined() ? rows.squares.data_ptr<float>() : nullptr,
+                               .gradient = options.differentiable,
+                               .weight = options.weight,
+                               .z_loss = options.z_loss,
+                               .scale = options.scale.defined() ? options.scale.const_data_ptr<float>() : nullptr};
+  require_launched("token_loss", kernels->run(sizes_of(rows.logits), loss, depth_queue(rows.logits.device())));
+}
+
+/// Tokens of a chunk: as few chunks as fit, of one length, whole tiles of a GEMM.
+int64_t chunk_rows(const Tensor& hidden, const Tensor& head, int64_t bytes) {
+  constexpr int64_t kTile = 128;
+  const int64_t tokens = hidden.size(0), row = head.size(0) * static_cast<int64_t>(hidden.element_size());
+  if (tokens * row > bytes) bytes = std::max(bytes / 2, bytes - head.numel() * 4);
+  const int64_t most = std::clamp<int64_t>(bytes / row, 1, std::max<int64_t>(tokens, 1));
+  const int64_t chunks = (tokens + most - 1) / most, even = chunks > 0 ? (tokens + chunks - 1) / chunks : 1;
+  return std::min(most, (even + kTile - 1) / kTile * kTile);
+}
+
+/// The head's gradient over chunks. A single one is a GEMM into the storage type; sums of several in bf16 would lose
+/// what later ones add.
+class HeadGradient {
+ public:
+  HeadGradient(const Tensor& head, bool whole)
+      : head_(head),
+        sum_(at::empty(head.sizes(), head.options().dtype(whole ? head.scalar_type() : compute_type(head)))) {}
+
+  void add(const Tensor& gradient, const Tensor& x) {
+    const Tensor turned = gradient.t();
+    const bool first = std::exchange(empty_, false), widens = sum_.scalar_type() != x.scalar_type();
+    if (widens && x.is_cuda()) {
+      first ? at::mm_out(sum_, turned, x, at::kFloat) : at::addmm_out(sum_, sum_, turned, x, at::kFloat);
+    } else if (widens) {
+      first ? sum_.copy_(turned.mm(x)) : sum_.add_(turned.mm(x));
+    } else {
+      first ? at::mm_out(sum_, turned, x) : at::addmm_out(sum_, sum_, turned, x);
+    }
+  }
+  Tensor take() { return (empty_ ? sum_.zero_() : sum_).to(head_.scalar_type()); }
+
+ private:
+  Tensor head_, sum_;
+  bool empty_ = true;
+};
+
+struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
   static variable_list forward(AutogradContext* context, const Tensor& hidden, const Tensor& head,
-                               const Tensor& targets, const TokenLossOptions& options) {
-    const auto [weight, z_loss, differentiable, logit_elements] = options;
-    const int64_t tokens = hidden.size(0);
-    const int64_t rows = std::max<int64_t>(1, logit_elements / head.size(0));
-    const auto type = compute_type(hidden);
-    Tensor sum = at::zeros({}, hidden.options().dtype(type)), squares = at::zeros_like(sum);
-    Tensor dhidden, dhead;
-    if (differentiable) {
+                               const Tensor& all_targets, const TokenLossOptions& options) {
+    const int64_t tokens = hidden.size(0), most = chunk_rows(hidden, head, options.logit_bytes);
+    const Tensor targets = all_targets.contiguous(), buffer = at::empty({most, head.size(0)}, hidden.options());
+    const Tensor losses = at::empty({tokens}, hidden.options().dtype(compute_type(hidden)));
+    const Tensor squares = options.z_loss != 0 ? at::empty_like(losses) : Tensor();
+    const auto* kernels = kernels_for(buffer);
+    Tensor dhidden;
+    std::optional<HeadGradient> dhead;
+    if (options.differentiable) {
       dhidden = at::empty_like(hidden);
-      dhead = tokens > 0 && tokens <= rows ? Tensor() : at::zeros(head.sizes(), head.options().dtype(type));
+      dhead.emplace(head, tokens <= most);
     }
-    for (int64_t begin = 0; begin < tokens; begin += rows) {
-      const int64_t end = std::min(tokens, begin + rows);
-      const Tensor x = hidden.slice(0, begin, end);
-      Chunk chunk = evaluate(x, head, targets.slice(0, begin, end));
-      sum.add_(loss_sum(chunk));
-      if (z_loss != 0) squares.add_(chunk.lse.square().masked_fill(chunk.counted.logical_not(), 0).sum());
-      if (!differentiable) continue;
-      const Tensor gradient = logit_gradient(chunk, weight, z_loss, hidden.scalar_type());
-      Tensor place = dhidden.slice(0, begin, end);
-      at::mm_out(place, gradient, head);
-      const Tensor part = gradient.t().mm(x);
-      dhead = dhead.defined() ? dhead.add_(part) : part;
+    for (int64_t begin = 0; begin < tokens; begin += most) {
+      const int64_t end = std::min(tokens, begin + most);
+      const auto part = [&](const Tensor& all) { return all.defined() ? all.slice(0, begin, end) : all; };
+      const Tensor x = part(hidden);
+      Tensor logits = buffer.slice(0, 0, end - begin);
+      at::mm_out(logits, x, head.t());
+      evaluate(kernels, {logits, part(targets), part(losses), part(squares)}, options);
+      if (!options.differentiable) continue;
+      Tensor place = part(dhidden);
+      at::mm_out(place, logits, head);
+      dhead->add(logits, x);
     }
-    if (differentiable) context->save_for_backward({dhidden, dhead.to(head.scalar_type())});
+    if (options.differentiable) context->save_for_backward({dhidden, dhead->take()});
+    context->saved_data["as they are"] = options.starts_backward;
+    Tensor sum = losses.sum(), objective = squares.defined() ? sum.add(squares.sum(), options.z_loss) : sum.clone();
+    objective.mul_(options.weight);
+    if (options.scale.defined()) objective.mul_(options.scale);
     context->mark_non_differentiable({sum});
-    return {sum.add(squares, z_loss).mul_(weight), sum};
+    return {objective, sum};
   }
 
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     if (saved.empty()) {
       throw std::logic_error("token_loss: backward was asked for, but the call was not differentiable");
     }
+    if (context->saved_data["as they are"].toBool()) return {saved[0], saved[1], Tensor(), Tensor()};
     const auto scaled = [&](const Tensor& t) { return t.mul(gradients[0].to(t.scalar_type())); };
     return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor()};
   }
@@ -86,7 +149,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
 TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets, const TokenLossOptions& options) {
   require_shape("token_loss", "head", head, {head.size(0), hidden.size(1)});
   require_shape("token_loss", "targets", targets, {hidden.size(0)});
-  const auto result = HeadLoss::apply(hidden, head, targets, options);
+  const auto result = HeadAndLoss::apply(hidden, head, targets, options);
   return {result[0], result[1]};
 }
 

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "ops/rms_norm.h"
+#include "ops/add_norm.h"
 #include "residual/designs.h"
 
 namespace mhar::residual {
@@ -11,13 +11,20 @@ class StandardPass : public Pass {
   StandardPass(Norms norms, double eps) : norms_(std::move(norms)), eps_(eps) {}
 
   void start(const at::Tensor& embedding) override { stream_ = embedding; }
-  at::Tensor read(int64_t site) override { return ops::rms_norm(stream_, norms_[site], eps_); }
-  void write(int64_t, const at::Tensor& output) override { stream_ = stream_ + output; }
+  at::Tensor read(int64_t site) override {
+    if (!output_.defined()) return ops::rms_norm_rows(stream_, norms_[site], eps_);
+    const auto [sum, normed] = ops::add_rms_norm(stream_, output_, norms_[site], eps_);
+    stream_ = sum;
+    output_.reset();
+    return normed;
+  }
+  // The addition waits for the norm that follows it.
+  void write(int64_t, const at::Tensor& output) override { output_ = output; }
 
  private:
   Norms norms_;
   double eps_;
-  at::Tensor stream_;
+  at::Tensor stream_, output_;  // output_: of the newest sublayer, until it is added
 };
 
 class Standard : public Design {

@@ -2,9 +2,6 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/error.h"
 #include "ops/adamw.h"
 
@@ -15,23 +12,22 @@ Optimizer::Optimizer(Parameters& parameters, const RunConfig& config) : paramete
   const auto options = parameters.flat().options().dtype(wide ? at::kFloat : parameters.type());
   moment1_ = at::zeros(parameters.flat().sizes(), options);
   moment2_ = at::zeros_like(moment1_);
+  step_ = ops::make_adamw_step(parameters.device());
   if (config.rounding == "master") master_ = parameters.flat().to(at::kFloat);
 }
 
-void Optimizer::update(const at::Tensor& gradient, int64_t update, double rate, double clip_factor) {
+void Optimizer::prepare(int64_t update, double rate) {
+  ops::set_adamw_step(step_, kernels::adamw_step(rate, config_.weight_decay, config_.beta1, config_.beta2, update));
+}
+
+void Optimizer::update(const at::Tensor& gradient, const at::Tensor& clip) {
   kernels::AdamwArguments arguments{};
   arguments.rounding = config_.rounding == "stochastic" ? kernels::Rounding::stochastic : kernels::Rounding::nearest;
-  arguments.rate = rate;
   arguments.beta1 = config_.beta1;
   arguments.beta2 = config_.beta2;
   arguments.eps = config_.adam_eps;
-  arguments.decay = config_.weight_decay;
-  arguments.gradient_scale = clip_factor;
-  arguments.correction1 = 1.0 - std::pow(config_.beta1, static_cast<double>(update));
-  arguments.correction2 = 1.0 - std::pow(config_.beta2, static_cast<double>(update));
   arguments.seed = static_cast<uint64_t>(config_.seed);
-  arguments.update = static_cast<uint64_t>(update);
-  ops::adamw({parameters_.flat(), gradient, moment1_, moment2_, master_}, arguments);
+  ops::adamw({parameters_.flat(), gradient, moment1_, moment2_, master_, step_, clip}, arguments);
 }
 
 std::vector<Optimizer::Part> Optimizer::parts() const {
@@ -71,7 +67,5 @@ void Optimizer::load(const checkpoint::SafetensorsFile& file) {
   }
   if (used != file.entries().size()) refuse("tensors", std::to_string(used), std::to_string(file.entries().size()));
 }
-
-double clip_factor(double norm, double limit) { return std::min(1.0, limit / (norm + 1e-6)); }
 
 }  // namespace mhar

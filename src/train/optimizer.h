@@ -15,9 +15,11 @@ class Optimizer {
  public:
   Optimizer(Parameters& parameters, const RunConfig& config);
 
-  /// Update number `update` (from 1) with `gradient`, laid out like the parameters, fp32 or their type, scaled by the
-  /// clip factor on the way in.
-  void update(const at::Tensor& gradient, int64_t update, double rate, double clip_factor);
+  /// Puts the numbers of update `update` (from 1) to where update() reads them on the device.
+  void prepare(int64_t update, double rate);
+  /// The prepared update with `gradient`, laid out like the parameters, fp32 or their type. `clip`: what ops::clip made
+  /// of it; its factor scales the gradient on the way in, and where it says stopped nothing changes.
+  void update(const at::Tensor& gradient, const at::Tensor& clip);
 
   /// Adds "moment1.NAME", "moment2.NAME" and with rounding = master "master.NAME" for every parameter.
   void save(TensorWriter& writer) const;
@@ -34,9 +36,7 @@ class Optimizer {
   Parameters& parameters_;
   RunConfig config_;
   at::Tensor moment1_, moment2_, master_;
+  at::Tensor step_;  // kernels::AdamwStep
 };
-
-/// Factor min(1, limit / (norm + 1e-6)) of clipping at the global norm.
-double clip_factor(double norm, double limit);
 
 }  // namespace mhar

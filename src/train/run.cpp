@@ -73,10 +73,10 @@ class Run {
     if (state().step == 0 && state().validations.empty()) validate();
     first_step_ = state().step;
     first_tokens_ = state().tokens;
-    while (state().step < config_.steps) {
-      step();
-      const int64_t now = state().step;
+    while (trainer_.launched_steps() < config_.steps) {
+      const int64_t before = state().step, now = step();
       if (now == config_.steps) break;
+      if (now == before || trainer_.under_way()) continue;
       if (now % config_.validate_every == 0) validate();
       const bool stop = StopOnSignal::requested() || now == config_.stop_after;
       if (stop || now % config_.save_every == 0) save();
@@ -163,10 +163,24 @@ class Run {
           {"reads", reads}});
   }
 
-  void step() {
-    const auto start = Clock::now();
-    const StepResult result = trainer_.step();
+  // Launches an update and logs those whose numbers are there. Returns the last of them: with none under way where
+  // something has to be done with the model as it is then.
+  int64_t step() {
+    auto start = Clock::now();
+    trainer_.launch();
+    const int64_t next = trainer_.launched_steps();
+    const bool settle = next == config_.steps || next == config_.stop_after || next == kUnmovedStep ||
+                        next % config_.validate_every == 0 || next % config_.save_every == 0;
+    while (const auto result = trainer_.result(settle || StopOnSignal::requested())) {
+      training_seconds_ += seconds_since(start);
+      log(*result);
+      start = Clock::now();
+    }
     training_seconds_ += seconds_since(start);
+    return state().step;
+  }
+
+  void log(const StepResult& result) {
     if (result.counted == 0) {
       spdlog::warn("a batch without a counted token: no update, no step counted");
       return;

@@ -8,12 +8,15 @@
 
 #include "base/error.h"
 #include "base/version.h"
+#include "ops/clip.h"
 #include "ops/token_loss.h"
 #include "train/device.h"
 #include "train/model_folder.h"
 
 namespace mhar {
 namespace {
+
+constexpr size_t kUnderWay = 2;
 
 // An optimizer that copies parameters (rounding = master) has to see their starting values.
 Decoder initialised(const RunConfig& config, at::Device device) {
@@ -25,7 +28,9 @@ Decoder initialised(const RunConfig& config, at::Device device) {
 }  // namespace
 
 double global_norm(const at::Tensor& gradient) {
-  return at::linalg_vector_norm(gradient, 2.0, c10::nullopt, false, at::kFloat).item<double>();
+  const at::Tensor report = ops::make_clip_report(0, gradient.device());
+  ops::clip(gradient, 1.0, report);
+  return ops::read_clip(report.cpu()).norm;
 }
 
 Trainer::Trainer(const RunConfig& config, at::Device device, BatchSource batches)
@@ -33,7 +38,9 @@ Trainer::Trainer(const RunConfig& config, at::Device device, BatchSource batches
       model_(initialised(config, device)),
       optimizer_(model_.parameters(), config),
       schedule_{config.steps, config.warm_up, config.rate, config.rate_floor},
-      batches_(std::move(batches)) {
+      batches_(std::move(batches)),
+      loss_scale_(at::ones({}, at::TensorOptions(device).dtype(at::kFloat))),
+      report_(ops::make_clip_report(config.accumulation(), device)) {
   state_.config = config;
   state_.program = version();
   const auto& parameters = model_.parameters();
@@ -42,77 +49,117 @@ Trainer::Trainer(const RunConfig& config, at::Device device, BatchSource batches
   }
 }
 
-StepResult Trainer::step() {
-  const auto batches = batches_(state_.next_batch);
-  StepResult result{.step = state_.step + 1};
-  for (const auto& batch : batches) result.counted += batch.counted;
-  if (result.counted == 0) {
-    ++state_.next_batch;
-    return result;
+void Trainer::launch() {
+  Launched next{.batches = batches_(state_.next_batch + static_cast<int64_t>(launched_.size()))};
+  next.result.step = launched_steps() + 1;
+  for (const auto& batch : next.batches) next.result.counted += batch.counted;
+  if (next.result.counted > 0) {
+    next.result.rate = schedule_.rate(next.result.step);
+    prepare(next.result, next.batches.size());
+    const at::Tensor report = report_.slice(0, 0, ops::kClipWords + static_cast<int64_t>(next.batches.size()));
+    const at::Tensor gradient = accumulate(next.batches);
+    ops::clip(gradient, config_.clip, report);
+    optimizer_.update(gradient, report);
+    next.report.emplace(report);
   }
-  const Gradient gradient = accumulate(batches, result.counted);
-  if (!std::isfinite(gradient.loss) || !std::isfinite(gradient.norm))
-    refuse_non_finite(batches, result.counted, gradient);
+  launched_.push_back(std::move(next));
+  if (launched_.size() >= kUnderWay && launched_.front().report) launched_.front().report->get();
+}
 
-  result.loss = gradient.loss;
-  result.gradient_norm = gradient.norm;
-  result.rate = schedule_.rate(result.step);
-  optimizer_.update(gradient.sum, result.step, result.rate, clip_factor(gradient.norm, config_.clip));
-
-  state_.step = result.step;
-  state_.train_loss = result.loss;
-  state_.tokens += result.counted;
+std::optional<StepResult> Trainer::result(bool wait) {
+  if (launched_.empty()) return std::nullopt;
+  if (const auto& report = launched_.front().report; report && !wait && !report->there()) return std::nullopt;
+  const Launched first = std::move(launched_.front());
+  launched_.pop_front();
+  StepResult result = first.result;
+  if (first.report) {
+    const auto clip = ops::read_clip(first.report->get());
+    if (clip.stopped) refuse_non_finite(first);
+    const at::Tensor losses = ops::reported_losses(first.report->get()).to(at::kDouble);
+    result.loss = losses.sum().item<double>() / static_cast<double>(result.counted);
+    result.gradient_norm = clip.norm;
+    state_.step = result.step;
+    state_.train_loss = result.loss;
+    state_.tokens += result.counted;
+  }
   ++state_.next_batch;
   return result;
 }
 
-Trainer::Gradient Trainer::accumulate(const std::vector<Batch>& batches, int64_t counted) {
-  Gradient total;
-  total.sum = model_.parameters().gradient();
-  if (batches.size() > 1) {
-    if (!wide_gradient_.defined()) wide_gradient_ = at::zeros(total.sum.sizes(), total.sum.options().dtype(at::kFloat));
-    total.sum = wide_gradient_.zero_();
+StepResult Trainer::step() {
+  launch();
+  return result(/*wait=*/true).value();
+}
+
+int64_t Trainer::launched_steps() const {
+  return std::accumulate(launched_.begin(), launched_.end(), state_.step,
+                         [](int64_t steps, const Launched& one) { return steps + (one.result.counted > 0); });
+}
+
+// What the device reads and only the host knows.
+void Trainer::prepare(const StepResult& step, size_t microbatches) {
+  optimizer_.prepare(step.step, step.rate);
+  loss_scale_.fill_(1.0 / static_cast<double>(step.counted));
+  if (report_.numel() >= ops::kClipWords + static_cast<int64_t>(microbatches)) return;
+  const at::Tensor before = report_;
+  report_ = ops::make_clip_report(static_cast<int64_t>(microbatches), before.device());
+  report_.slice(0, 0, before.numel()).copy_(before);
+}
+
+// Several microbatches are summed in fp32, since sums in bf16 lose what a later microbatch adds.
+at::Tensor Trainer::accumulate(const std::vector<Batch>& batches) {
+  const at::Tensor losses = ops::reported_losses(report_);
+  if (batches.size() == 1) return add_microbatch(batches[0], losses[0]);
+  const auto& flat = model_.parameters().flat();
+  if (!wide_gradient_.defined()) wide_gradient_ = at::empty(flat.sizes(), flat.options().dtype(at::kFloat));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const at::Tensor& gradient = add_microbatch(batches[i], losses[static_cast<int64_t>(i)]);
+    i == 0 ? wide_gradient_.copy_(gradient) : wide_gradient_.add_(gradient);
   }
-  for (const auto& batch : batches) total.losses.push_back(add_microbatch(batch, counted, total));
-  total.loss = std::accumulate(total.losses.begin(), total.losses.end(), 0.0) / static_cast<double>(counted);
-  total.norm = global_norm(total.sum);
-  return total;
+  return wide_gradient_;
 }
 
-// Backward adds into the parameters' gradient views; several microbatches are summed in fp32, since sums in bf16 lose
-// what a later microbatch adds.
-double Trainer::add_microbatch(const Batch& batch, int64_t counted, Gradient& total) {
-  const at::Tensor& gradient = model_.parameters().gradient();
-  gradient.zero_();
-  if (batch.counted == 0) return 0.0;
-  const auto loss = ops::token_loss(model_.hidden(batch.ids), model_.head(), batch.targets,
-                                    {.weight = 1.0 / static_cast<double>(counted), .z_loss = config_.z_loss});
-  loss.objective.backward();
-  if (!total.sum.is_same(gradient)) total.sum.add_(gradient);
-  return loss.sum.item<double>();
+// The gradient of one microbatch; the sum of its losses goes to `loss`.
+const at::Tensor& Trainer::add_microbatch(const Batch& batch, const at::Tensor& loss) {
+  model_.parameters().clear_gradient();
+  if (batch.counted == 0) {
+    loss.zero_();
+    return model_.parameters().gradient();
+  }
+  const auto result = ops::token_loss(model_.hidden(batch.ids), model_.head(), batch.targets,
+                                      {.z_loss = config_.z_loss, .starts_backward = true, .scale = loss_scale_});
+  loss.copy_(result.sum);
+  result.objective.backward();
+  return model_.parameters().gradient();
 }
 
-void Trainer::refuse_non_finite(const std::vector<Batch>& batches, int64_t counted, const Gradient& total) {
+void Trainer::refuse_non_finite(const Launched& failed) {
+  launched_.clear();  // the device skipped what came after
+  const auto& batches = failed.batches;
+  const at::Tensor losses = ops::reported_losses(failed.report->get());
+  const auto loss_of = [&](size_t i) { return losses[static_cast<int64_t>(i)].item<double>(); };
   size_t culprit = 0;
-  while (culprit < batches.size() && std::isfinite(total.losses[culprit])) ++culprit;
+  while (culprit < batches.size() && std::isfinite(loss_of(culprit))) ++culprit;
   const bool loss = culprit < batches.size();
   if (!loss) {
     // Every loss was finite, so the gradients are made once more, one microbatch at a time, to see whose is not.
+    prepare(failed.result, batches.size());
     for (culprit = 0; culprit + 1 < batches.size(); ++culprit) {
-      Gradient alone;
-      alone.sum = model_.parameters().gradient();
-      add_microbatch(batches[culprit], counted, alone);
-      if (!std::isfinite(global_norm(alone.sum))) break;
+      if (!std::isfinite(global_norm(add_microbatch(batches[culprit], ops::reported_losses(report_)[0])))) break;
     }
   }
   throw RunError(
-      {"train", fmt::format("step {}, microbatch {} of {}", state_.step + 1, culprit + 1, batches.size()),
+      {"train", fmt::format("step {}, microbatch {} of {}", failed.result.step, culprit + 1, batches.size()),
        loss ? "a finite loss" : "a finite gradient",
-       loss ? fmt::format("{}", total.losses[culprit]) : fmt::format("norm {}", total.norm),
+       loss ? fmt::format("{}", loss_of(culprit)) : fmt::format("norm {}", ops::read_clip(failed.report->get()).norm),
        "lower --rate, or look at the data of this step; no update was made and the last checkpoint is whole"});
 }
 
 void Trainer::save(const fs::path& folder) const {
+  if (under_way()) {
+    throw std::logic_error(describe({"save", folder.string(), "no update under way", std::to_string(launched_.size()),
+                                     "take their results first"}));
+  }
   save_model(folder, model_, state_.tokenizer);
   TensorWriter writer;
   optimizer_.save(writer);
@@ -123,6 +170,8 @@ void Trainer::save(const fs::path& folder) const {
 void Trainer::restore(const fs::path& folder, TrainState stored) {
   load_parameters(folder, model_);
   optimizer_.load(checkpoint::SafetensorsFile(folder / "optimizer.safetensors"));
+  launched_.clear();
+  report_.zero_();
   stored.config = config_;
   stored.program = version();
   state_ = std::move(stored);

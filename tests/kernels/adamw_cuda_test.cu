@@ -28,12 +28,27 @@ class OnDevice {
   void* base_ = nullptr;
 };
 
+template <typename T>
+struct Small {
+  T* memory = nullptr;
+  explicit Small(const T& value) {
+    cudaMalloc(&memory, sizeof value);
+    cudaMemcpy(memory, &value, sizeof value, cudaMemcpyHostToDevice);
+  }
+  ~Small() { cudaFree(memory); }
+  Small(const Small&) = delete;
+  Small& operator=(const Small&) = delete;
+};
+
 void update_on_device(AdamwState& state, const AdamwSizes& sizes, AdamwArguments arguments, int64_t shift) {
   OnDevice parameter(state.parameter, shift), gradient(state.gradient, shift), moment1(state.moment1, shift),
       moment2(state.moment2, shift), master(state.master, shift);
   arguments.parameter = parameter.data(), arguments.gradient = gradient.data();
   arguments.moment1 = moment1.data(), arguments.moment2 = moment2.data();
   if (arguments.master) arguments.master = static_cast<float*>(master.data());
+  Small<AdamwStep> step(*arguments.step);
+  Small<Clip> clip(*arguments.clip);
+  arguments.step = step.memory, arguments.clip = clip.memory;
   const int code = adamw_cuda(sizes, arguments, nullptr);
   ASSERT_EQ(code, 0) << cuda_error_text(code);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
@@ -45,7 +60,7 @@ TEST(AdamwCuda, SameBitsAsTheCpu) {
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device on this machine";
   constexpr int64_t count = 100'003;
   for (const AdamwCase& kind : adamw_cases()) {
-    for (const int64_t shift : {0, 1}) {  // aligned: four elements per access; shifted: one by one
+    for (const int64_t shift : {0, 1}) {  // aligned: 16 bytes per access; shifted: one by one
       for (const AdamwSizes sizes :
            {AdamwSizes{0, count}, AdamwSizes{7, count - 9}, AdamwSizes{5, 2}, AdamwSizes{0, 0}}) {
         SCOPED_TRACE(kind.name() + ", shift " + std::to_string(shift) + ", from " + std::to_string(sizes.begin));
@@ -57,6 +72,18 @@ TEST(AdamwCuda, SameBitsAsTheCpu) {
         EXPECT_TRUE(cpu == cuda);
       }
     }
+  }
+}
+
+TEST(AdamwCuda, NothingIsWrittenOnceStopped) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  for (const AdamwCase& kind : adamw_cases()) {
+    AdamwState state = AdamwState::random(kind, 1003);
+    const AdamwState before = state;
+    state.clip.stopped = 1;
+    update_on_device(state, {0, 1003}, state.arguments(2), 0);
+    EXPECT_TRUE(state == before) << kind.name();
   }
 }
 

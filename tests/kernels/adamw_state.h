@@ -67,6 +67,8 @@ struct Buffer {
 struct AdamwState {
   AdamwCase kind;
   Buffer parameter, gradient, moment1, moment2, master;
+  AdamwStep step{};
+  Clip clip{1.0f, 0.7f, 0};
 
   AdamwState(const AdamwCase& adamw_case, std::span<const float> p, std::span<const float> g, std::span<const float> m,
              std::span<const float> v)
@@ -91,6 +93,7 @@ struct AdamwState {
     return {adamw_case, p, g, m, v};
   }
 
+  static constexpr double kRate = 1e-2, kDecay = 0.1;
   AdamwArguments arguments(int64_t update) {
     AdamwArguments a{};
     a.parameter = parameter.bytes.data(), a.gradient = gradient.bytes.data();
@@ -98,9 +101,9 @@ struct AdamwState {
     a.master = kind.master ? reinterpret_cast<float*>(master.bytes.data()) : nullptr;
     a.parameter_type = kind.parameter, a.gradient_type = kind.gradient, a.moment_type = kind.moment;
     a.rounding = kind.rounding;
-    a.rate = 1e-2, a.beta1 = 0.9, a.beta2 = 0.95, a.eps = 1e-8, a.decay = 0.1, a.gradient_scale = 0.7;
-    a.correction1 = 1 - std::pow(a.beta1, double(update)), a.correction2 = 1 - std::pow(a.beta2, double(update));
-    a.seed = 42, a.update = static_cast<uint64_t>(update);
+    a.beta1 = 0.9, a.beta2 = 0.95, a.eps = 1e-8, a.seed = 42;
+    step = adamw_step(kRate, kDecay, a.beta1, a.beta2, update);
+    a.step = &step, a.clip = &clip;
     return a;
   }
 

@@ -29,7 +29,8 @@ TEST(Adamw, EveryCombinationFollowsTheReference) {
       }
       const AdamwArguments a = state.arguments(update);
       adamw_cpu({0, count}, a);
-      reference::adamw<double>({a.rate, a.beta1, a.beta2, a.eps, a.decay, a.gradient_scale, update}, p, g, m, v);
+      reference::adamw<double>({state.kRate, a.beta1, a.beta2, a.eps, state.kDecay, state.clip.factor, update}, p, g, m,
+                               v);
       for (int64_t i = 0; i < count; ++i) {
         // Sums of two terms: 1e-6 of the larger term, not of a result that may cancel.
         expect_rounded(kind.moment, state.moment1.at(i), m[i], 1e-6 * (std::abs(m[i]) + std::abs(g[i])) + 1e-40);
@@ -75,7 +76,7 @@ TEST(Adamw, SeedAndUpdateChooseTheRounding) {
   const auto after = [&](uint64_t seed, uint64_t update) {
     AdamwState state = start;
     AdamwArguments arguments = state.arguments(3);
-    arguments.seed = seed, arguments.update = update;
+    arguments.seed = seed, state.step.update = update;
     adamw_cpu({0, 1000}, arguments);
     return state.parameter;
   };
@@ -91,7 +92,8 @@ double mean_after_100(Rounding rounding, bool master, Element moment) {
   AdamwState state(kind, ones, ones, zeros, zeros);
   for (int64_t update = 1; update <= 100; ++update) {
     AdamwArguments arguments = state.arguments(update);
-    arguments.rate = 1e-3, arguments.decay = 0.0, arguments.gradient_scale = 1.0;
+    state.step = adamw_step(1e-3, 0.0, arguments.beta1, arguments.beta2, update);
+    arguments.clip = nullptr;
     adamw_cpu({0, 4096}, arguments);
   }
   double mean = 0;
@@ -111,10 +113,20 @@ TEST(Adamw, ParametersAtTheEndOfTheRangeStayFinite) {
   const AdamwCase kind{Element::bf16, Element::f32, Element::f32, Rounding::stochastic, false};
   const std::vector<float> largest(64, 3.3895e38f), zeros(64, 0.0f);
   AdamwState state(kind, largest, zeros, zeros, zeros);
-  AdamwArguments arguments = state.arguments(1);
-  arguments.decay = -1e-3 / arguments.rate;  // pushes the value between the largest bf16 and the largest fp32
+  const AdamwArguments arguments = state.arguments(1);
+  state.step.keep = 1.001f;  // pushes the value between the largest bf16 and the largest fp32
   adamw_cpu({0, 64}, arguments);
   for (int64_t i = 0; i < 64; ++i) EXPECT_TRUE(std::isfinite(state.parameter.at(i)));
+}
+
+TEST(Adamw, NothingIsWrittenOnceStopped) {
+  for (const AdamwCase& kind : adamw_cases()) {
+    AdamwState state = AdamwState::random(kind, 1000);
+    const AdamwState before = state;
+    state.clip.stopped = 1;
+    adamw_cpu({0, 1000}, state.arguments(2));
+    EXPECT_TRUE(state == before) << kind.name();
+  }
 }
 
 TEST(CudaStatus, SaysWhatTheBuildHas) {

@@ -83,6 +83,35 @@ TEST(Decoder, UpstreamGradientsOfAnyLayout) {
   }
 }
 
+// fp32 runs on the fused kernels, fp64 is composed of tensor operations.
+TEST(Decoder, FusedFollowsComposed) {
+  for (const auto& entry : residual::registry()) {
+    for (const bool qk_norm : {true, false}) {
+      ModelConfig config = small_config(entry.name, 3);
+      config.qk_norm = qk_norm;
+      Decoder composed = small_model(config, at::kDouble), fused = small_model(config, at::kFloat);
+      const auto run = [&](Decoder& model) {
+        model.parameters().gradient();
+        const Tensor hidden = model.hidden(some_ids(2, 7, 37));
+        hidden.backward(normal(hidden.sizes(), 5).to(hidden.scalar_type()));
+        return hidden;
+      };
+      {
+        const at::NoGradGuard no_gradient;
+        for (size_t i = 0; i < fused.parameters().specs().size(); ++i) {
+          composed.parameters().view(i).copy_(fused.parameters().view(i));
+        }
+      }
+      EXPECT_LE(relative_distance(run(fused), values<double>(run(composed))), 1e-6) << entry.name;
+      for (size_t i = 0; i < fused.parameters().specs().size(); ++i) {
+        const auto exact = values<double>(composed.parameters().view(i).grad());
+        EXPECT_LE(relative_distance(fused.parameters().view(i).grad(), exact), 1e-5)
+            << entry.name << ", " << fused.parameters().specs()[i].name;
+      }
+    }
+  }
+}
+
 // Case 31. The gradient's norm over a group of parameters is the loss's slope along the gradient's direction.
 TEST(Decoder, EveryBlockHasItsWholeGradient) {
   constexpr int64_t layers = 24;

@@ -89,6 +89,27 @@ TEST(Parameters, LieInOneBufferWithZeroPadding) {
   EXPECT_THROW(parameters.get("model.nothing"), std::out_of_range);
 }
 
+TEST(Parameters, ClearedGradientsAreWrittenAnew) {
+  for (const auto& entry : residual::registry()) {
+    Decoder model = small_model(small_config(entry.name), at::kFloat);
+    Parameters& parameters = model.parameters();
+    const auto backward = [&] { model.hidden(some_ids(2, 5, 37)).square().sum().backward(); };
+    parameters.gradient();
+    backward();
+    const Tensor once = parameters.gradient().clone();
+    backward();
+    EXPECT_TRUE(at::allclose(parameters.gradient(), 2 * once, 1e-5, 1e-6)) << "a second backward pass adds";
+    parameters.clear_gradient();
+    backward();
+    EXPECT_TRUE(at::equal(parameters.gradient(), once)) << entry.name;
+    for (size_t i = 0; i < parameters.specs().size(); ++i) {
+      EXPECT_EQ(parameters.view(i).grad().data_ptr(), parameters.part(parameters.gradient(), i).data_ptr());
+    }
+    parameters.clear_gradient();
+    EXPECT_EQ(parameters.gradient().count_nonzero().item<int64_t>(), 0) << "nothing was written";
+  }
+}
+
 // Case 70.
 TEST(InitialValues, MatricesAreNormalWithoutScalingByDepth) {
   ModelConfig config = find_scale("100m").model;

@@ -63,7 +63,7 @@ TEST(TokenLoss, ChunksDoNotMatter) {
   const Outcome one = run(x, w, targets, whole);
   for (const int64_t rows : {0, 1, 8, 36, 37, 1000}) {
     TokenLossOptions options = whole;
-    options.logit_elements = rows * 100 + 1;
+    options.logit_bytes = (rows * 100 + 1) * 4;
     const Outcome other = run(x, w, targets, options);
     EXPECT_TRUE(at::allclose(one.objective, other.objective, 1e-6, 0)) << rows;
     EXPECT_TRUE(at::allclose(one.sum, other.sum, 1e-6, 0)) << rows;

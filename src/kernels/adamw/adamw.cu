@@ -8,23 +8,23 @@
 namespace mhar::kernels {
 namespace {
 
-// A thread owns the four elements of one random block. The number types are run-time switches: every thread of a launch
-// takes the same way, the kernel is bound by memory, and one instance serves all combinations.
-constexpr int kGroup = 4;
+// A thread owns the elements of two random blocks, 16 bytes of bf16. The number types are run-time switches: every
+// thread of a launch takes the same way, the kernel is bound by memory, and one instance serves all combinations.
+constexpr int kGroup = 8;
 constexpr int kThreads = 256;
 
 struct Lanes {
   int64_t first;  // absolute position of lane 0, a multiple of kGroup
   int from, to;   // lanes inside the range
-  bool whole;     // all lanes inside and every buffer aligned for one access of kGroup elements
+  bool whole;     // all lanes inside and every buffer on 16 bytes
 };
 
 __device__ void load(Element type, const void* base, const Lanes& lanes, float (&value)[kGroup]) {
   if (type == Element::f32) {
     const float* at = static_cast<const float*>(base) + lanes.first;
     if (lanes.whole) {
-      const float4 four = *reinterpret_cast<const float4*>(at);
-      value[0] = four.x, value[1] = four.y, value[2] = four.z, value[3] = four.w;
+      *reinterpret_cast<float4*>(value) = *reinterpret_cast<const float4*>(at);
+      *reinterpret_cast<float4*>(value + 4) = *reinterpret_cast<const float4*>(at + 4);
       return;
     }
 #pragma unroll
@@ -32,9 +32,12 @@ __device__ void load(Element type, const void* base, const Lanes& lanes, float (
   } else {
     const uint16_t* at = static_cast<const uint16_t*>(base) + lanes.first;
     if (lanes.whole) {
-      const ushort4 four = *reinterpret_cast<const ushort4*>(at);
-      value[0] = bfloat16_to_float(four.x), value[1] = bfloat16_to_float(four.y);
-      value[2] = bfloat16_to_float(four.z), value[3] = bfloat16_to_float(four.w);
+      const uint4 words = *reinterpret_cast<const uint4*>(at);
+      const uint32_t pairs[kGroup / 2] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int i = 0; i < kGroup; ++i) {
+        value[i] = float_from_bits(i % 2 == 0 ? pairs[i / 2] << 16 : pairs[i / 2] & 0xFFFF0000u);
+      }
       return;
     }
 #pragma unroll
@@ -46,6 +49,7 @@ __device__ void store(void* base, const Lanes& lanes, const float (&value)[kGrou
   float* at = static_cast<float*>(base) + lanes.first;
   if (lanes.whole) {
     *reinterpret_cast<float4*>(at) = make_float4(value[0], value[1], value[2], value[3]);
+    *reinterpret_cast<float4*>(at + 4) = make_float4(value[4], value[5], value[6], value[7]);
     return;
   }
 #pragma unroll
@@ -57,7 +61,8 @@ __device__ void store(void* base, const Lanes& lanes, const float (&value)[kGrou
 __device__ void store(void* base, const Lanes& lanes, const uint16_t (&value)[kGroup]) {
   uint16_t* at = static_cast<uint16_t*>(base) + lanes.first;
   if (lanes.whole) {
-    *reinterpret_cast<ushort4*>(at) = make_ushort4(value[0], value[1], value[2], value[3]);
+    const auto pair = [&](int i) { return value[i] | uint32_t{value[i + 1]} << 16; };
+    *reinterpret_cast<uint4*>(at) = make_uint4(pair(0), pair(2), pair(4), pair(6));
     return;
   }
 #pragma unroll
@@ -88,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   if (lanes.to <= lanes.from) return;
   lanes.whole = aligned && lanes.from == 0 && lanes.to == kGroup;
 
-  float parameter[kGroup], gradient[kGroup], moment1[kGroup], moment2[kGroup];
+  alignas(16) float parameter[kGroup], gradient[kGroup], moment1[kGroup], moment2[kGroup];
   if (arguments.master != nullptr) {
     load(Element::f32, arguments.master, lanes, parameter);
   } else {
@@ -97,26 +102,34 @@ __global__ void __launch_bounds__(kThreads)
   load(arguments.gradient_type, arguments.gradient, lanes, gradient);
   load(arguments.moment_type, arguments.moment1, lanes, moment1);
   load(arguments.moment_type, arguments.moment2, lanes, moment2);
+  // Read behind the buffers, whose loads are on their way meanwhile.
+  if (arguments.clip != nullptr && arguments.clip->stopped) return;
+  const float clip = arguments.clip != nullptr ? arguments.clip->factor : 1.0f;
+  const AdamwStep step = *arguments.step;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) adamw_update(scalars, gradient[i], parameter[i], moment1[i], moment2[i]);
+  for (int i = 0; i < kGroup; ++i) {
+    adamw_update(scalars, step, clip, gradient[i], parameter[i], moment1[i], moment2[i]);
+  }
   store_nearest(arguments.moment_type, arguments.moment1, lanes, moment1);
   store_nearest(arguments.moment_type, arguments.moment2, lanes, moment2);
   if (arguments.master != nullptr) store(arguments.master, lanes, parameter);
   if (arguments.rounding == Rounding::stochastic && arguments.parameter_type == Element::bf16 &&
       arguments.master == nullptr) {
-    const RandomBlock random = random_block(arguments.seed, arguments.update, static_cast<uint64_t>(group));
     uint16_t rounded[kGroup];
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) rounded[i] = bfloat16_stochastic(parameter[i], random.word[i]);
+    for (int b = 0; b < kGroup / 4; ++b) {
+      const RandomBlock random =
+          random_block(arguments.seed, step.update, static_cast<uint64_t>(group * (kGroup / 4) + b));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rounded[4 * b + i] = bfloat16_stochastic(parameter[4 * b + i], random.word[i]);
+    }
     store(arguments.parameter, lanes, rounded);
   } else {
     store_nearest(arguments.parameter_type, arguments.parameter, lanes, parameter);
   }
 }
 
-bool aligned(const void* base, Element type) {
-  return reinterpret_cast<uintptr_t>(base) % static_cast<uintptr_t>(kGroup * bytes_of(type)) == 0;
-}
+bool aligned(const void* base) { return reinterpret_cast<uintptr_t>(base) % 16 == 0; }
 
 }  // namespace
 
@@ -124,10 +137,8 @@ int adamw_cuda(const AdamwSizes& sizes, const AdamwArguments& arguments, void* s
   if (sizes.count == 0) return cudaSuccess;
   const int64_t groups = (sizes.begin + sizes.count + kGroup - 1) / kGroup - sizes.begin / kGroup;
   const int64_t blocks = (groups + kThreads - 1) / kThreads;
-  const bool all_aligned =
-      aligned(arguments.parameter, arguments.parameter_type) && aligned(arguments.gradient, arguments.gradient_type) &&
-      aligned(arguments.moment1, arguments.moment_type) && aligned(arguments.moment2, arguments.moment_type) &&
-      (arguments.master == nullptr || aligned(arguments.master, Element::f32));
+  const bool all_aligned = aligned(arguments.parameter) && aligned(arguments.gradient) && aligned(arguments.moment1) &&
+                           aligned(arguments.moment2) && aligned(arguments.master);
   adamw_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
       sizes, arguments, AdamwScalars(arguments), all_aligned);
   return cudaGetLastError();

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/clip/clip.h"
 #include "kernels/element.h"
 
 namespace mhar::kernels {
@@ -14,7 +15,18 @@ struct AdamwSizes {
   int64_t begin, count;
 };
 
-/// Base pointers of flat buffers with one element per parameter, and the numbers of one update.
+/// What changes from one update to the next. It lies where the kernel runs and is read by it, so that a captured graph
+/// can be replayed. Formed in double and rounded once: 1 - 0.999f in fp32 is off by 1e-5.
+struct AdamwStep {
+  float keep;        ///< 1 - rate decay
+  float step;        ///< -rate / (1 - beta1^t)
+  float root_scale;  ///< 1 / sqrt(1 - beta2^t)
+  uint64_t update;   ///< t, from 1; counts the bits of stochastic rounding
+};
+
+AdamwStep adamw_step(double rate, double decay, double beta1, double beta2, int64_t update);
+
+/// Base pointers of flat buffers with one element per parameter, and what stays over a training.
 struct AdamwArguments {
   void* parameter;
   const void* gradient;
@@ -25,10 +37,10 @@ struct AdamwArguments {
   float* master = nullptr;
   Element parameter_type, gradient_type, moment_type;  ///< both moments have one type
   Rounding rounding = Rounding::nearest;               ///< of bf16 parameters
-  double rate, beta1, beta2, eps, decay;
-  double gradient_scale = 1.0;      ///< the clip factor, Eq. 25
-  double correction1, correction2;  ///< 1 - beta1^t, 1 - beta2^t
-  uint64_t seed = 0, update = 0;    ///< of the stochastic rounding
+  double beta1, beta2, eps;
+  uint64_t seed = 0;           ///< of the stochastic rounding
+  const AdamwStep* step;       ///< where the kernel runs
+  const Clip* clip = nullptr;  ///< the same; null: a factor of 1. Where it says stopped, nothing is written.
 };
 
 /// One AdamW update in one pass, Eq. 26 to 29: fp32 arithmetic, the moments used before they are rounded (to nearest)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/adamw/adamw.h"
 #include "kernels/adamw/update.h"
@@ -33,7 +34,8 @@ void store(Element type, void* base, int64_t first, int64_t count, const float* 
 void store_stochastic(const AdamwArguments& arguments, int64_t first, int64_t count, const float* row) {
   RandomBlock random[kBlock / 4 + 1];
   const int64_t first_block = first / 4, blocks = (first + count + 3) / 4 - first_block;
-  for (int64_t b = 0; b < blocks; ++b) random[b] = random_block(arguments.seed, arguments.update, first_block + b);
+  for (int64_t b = 0; b < blocks; ++b)
+    random[b] = random_block(arguments.seed, arguments.step->update, first_block + b);
   uint16_t* values = static_cast<uint16_t*>(arguments.parameter) + first;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = first + i - 4 * first_block;
@@ -43,8 +45,17 @@ void store_stochastic(const AdamwArguments& arguments, int64_t first, int64_t co
 
 }  // namespace
 
+AdamwStep adamw_step(double rate, double decay, double beta1, double beta2, int64_t update) {
+  const double t = static_cast<double>(update);
+  return {static_cast<float>(1.0 - rate * decay), static_cast<float>(-rate / (1.0 - std::pow(beta1, t))),
+          static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(beta2, t))), static_cast<uint64_t>(update)};
+}
+
 void adamw_cpu(const AdamwSizes& sizes, const AdamwArguments& arguments) {
+  if (arguments.clip && arguments.clip->stopped) return;
   const AdamwScalars scalars(arguments);
+  const AdamwStep& step = *arguments.step;
+  const float clip = arguments.clip ? arguments.clip->factor : 1.0f;
   const bool stochastic =
       arguments.rounding == Rounding::stochastic && arguments.parameter_type == Element::bf16 && !arguments.master;
   float parameter[kBlock], gradient[kBlock], moment1[kBlock], moment2[kBlock];
@@ -59,7 +70,9 @@ void adamw_cpu(const AdamwSizes& sizes, const AdamwArguments& arguments) {
     load(arguments.gradient_type, arguments.gradient, first, count, gradient);
     load(arguments.moment_type, arguments.moment1, first, count, moment1);
     load(arguments.moment_type, arguments.moment2, first, count, moment2);
-    for (int64_t i = 0; i < count; ++i) adamw_update(scalars, gradient[i], parameter[i], moment1[i], moment2[i]);
+    for (int64_t i = 0; i < count; ++i) {
+      adamw_update(scalars, step, clip, gradient[i], parameter[i], moment1[i], moment2[i]);
+    }
     store(arguments.moment_type, arguments.moment1, first, count, moment1);
     store(arguments.moment_type, arguments.moment2, first, count, moment2);
     if (arguments.master) store(Element::f32, arguments.master, first, count, parameter);

@@ -21,30 +21,26 @@ MHAR_HOST_DEVICE inline float quotient(float a, float b) { return a / b; }
 MHAR_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
 #endif
 
-/// The constants of one update, formed in double (1 - 0.999f in fp32 is off by 1e-5) and rounded once.
+/// The constants of all updates, rounded once.
 struct AdamwScalars {
-  float keep, step, beta1, rest1, beta2, rest2, root_scale, eps, gradient_scale;
+  float beta1, rest1, beta2, rest2, eps;
 
   explicit AdamwScalars(const AdamwArguments& a)
-      : keep(static_cast<float>(1.0 - a.rate * a.decay)),
-        step(static_cast<float>(-a.rate / a.correction1)),
-        beta1(static_cast<float>(a.beta1)),
+      : beta1(static_cast<float>(a.beta1)),
         rest1(static_cast<float>(1.0 - a.beta1)),
         beta2(static_cast<float>(a.beta2)),
         rest2(static_cast<float>(1.0 - a.beta2)),
-        root_scale(static_cast<float>(1.0 / std::sqrt(a.correction2))),
-        eps(static_cast<float>(a.eps)),
-        gradient_scale(static_cast<float>(a.gradient_scale)) {}
+        eps(static_cast<float>(a.eps)) {}
 };
 
 /// Eq. 26 and 27, with the corrections folded into the rate and the root: one division and one root per element.
-MHAR_HOST_DEVICE inline void adamw_update(const AdamwScalars& s, float gradient, float& parameter, float& moment1,
-                                          float& moment2) {
-  const float g = product(gradient, s.gradient_scale);
+MHAR_HOST_DEVICE inline void adamw_update(const AdamwScalars& s, const AdamwStep& t, float clip, float gradient,
+                                          float& parameter, float& moment1, float& moment2) {
+  const float g = product(gradient, clip);
   moment1 = sum(product(moment1, s.beta1), product(g, s.rest1));
   moment2 = sum(product(moment2, s.beta2), product(product(g, g), s.rest2));
-  const float denominator = sum(product(root(moment2), s.root_scale), s.eps);
-  parameter = sum(product(parameter, s.keep), product(s.step, quotient(moment1, denominator)));
+  const float denominator = sum(product(root(moment2), t.root_scale), s.eps);
+  parameter = sum(product(parameter, t.keep), product(t.step, quotient(moment1, denominator)));
 }
 
 }  // namespace mhar::kernels
