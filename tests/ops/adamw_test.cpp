@@ -20,12 +20,16 @@ Tensor tensor_of(const kernels::Buffer& buffer) {
       .clone();
 }
 
-AdamWBuffers buffers_of(const AdamwState& state, at::Device device) {
+AdamWBuffers buffers_of(AdamwState& state, at::Device device, int64_t update = 1) {
   AdamWBuffers b{tensor_of(state.parameter).to(device),
                  tensor_of(state.gradient).to(device),
                  tensor_of(state.moment1).to(device),
                  tensor_of(state.moment2).to(device),
+                 {},
+                 make_adamw_step(device),
                  {}};
+  set_adamw_step(b.step, *state.arguments(update).step);
+  b.clip = at::from_blob(&state.clip, {static_cast<int64_t>(sizeof state.clip)}, at::kByte).clone().to(device);
   if (state.kind.master) b.master = tensor_of(state.master).to(device);
   return b;
 }
@@ -43,7 +47,7 @@ TEST(AdamwOp, GivesTheKernelsBitsWithAnyNumberOfThreads) {
       for (const AdamwCase& kind : kernels::adamw_cases()) {
         SCOPED_TRACE(kind.name() + " " + device.str() + ", threads " + std::to_string(threads));
         AdamwState state = AdamwState::random(kind, kCount);
-        const AdamWBuffers b = buffers_of(state, device);
+        const AdamWBuffers b = buffers_of(state, device, 3);
         adamw(b, state.arguments(3));
         kernels::adamw_cpu({0, kCount}, state.arguments(3));
         EXPECT_TRUE(same_bits(b.parameter, state.parameter));
@@ -79,6 +83,8 @@ TEST(AdamwOp, WrongBuffersAreRefused) {
   expect(refusal([](auto& b) { b.gradient = at::zeros({16}).slice(0, 0, 16, 2); }), "contiguous");
   expect(refusal([](auto& b) { b.moment1 = b.moment1.to(at::kBFloat16); }), "one type");
   expect(refusal([](auto& b) { b.parameter = b.parameter.to(at::kDouble); }), "Double");
+  expect(refusal([](auto& b) { b.step = Tensor(); }), "make_adamw_step");
+  expect(refusal([](auto& b) { b.clip = at::zeros({1}, at::kByte); }), "make_clip_report");
 }
 
 }  // namespace
