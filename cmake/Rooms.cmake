@@ -17,7 +17,8 @@ function(mhar_common target)
   endif()
 endfunction()
 
-# mhar_room(NAME [TORCH] [CUDA] [LINK ...]): every .cpp below src/NAME as the static library mhar_NAME.
+# mhar_room(NAME [TORCH] [CUDA] [LINK ...]): every .cpp below src/NAME as the static library mhar_NAME; of a room with
+# CUDA the *.cu and *_with_cuda.cpp where it is there, else the *_no_cuda.cpp.
 function(mhar_room name)
   cmake_parse_arguments(arg "TORCH;CUDA" "" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS src/${name}/*.cpp)
@@ -25,6 +26,8 @@ function(mhar_room name)
     file(GLOB_RECURSE cuda CONFIGURE_DEPENDS src/${name}/*.cu)
     list(FILTER sources EXCLUDE REGEX "_no_cuda\\.cpp$")
     list(APPEND sources ${cuda})
+  elseif(arg_CUDA)
+    list(FILTER sources EXCLUDE REGEX "_with_cuda\\.cpp$")
   endif()
   add_library(mhar_${name} STATIC ${sources})
   mhar_common(mhar_${name})

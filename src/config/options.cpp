@@ -72,6 +72,7 @@ std::vector<Option> build_table() {
       {"run", &C::run, run, "folder of the run", {}},
       {"device", &C::device, run, "auto, cpu, cuda or cuda:N", {}},
       {"threads", &C::threads, run, "CPU threads; 0: one per core, on resume as before", {}},
+      {"cuda-graph", &C::cuda_graph, run, "record an update once and replay it: the same bits, less of the host", {}},
       {"validate-every", &C::validate_every, run, "updates between validations", {}},
       {"save-every", &C::save_every, run, "updates between checkpoints", {}},
       {"keep-last", &C::keep_last, run, "newest checkpoints that are kept", {}},

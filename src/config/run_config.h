@@ -39,6 +39,7 @@ struct RunConfig {
   std::string run;  ///< run folder
   std::string device = "auto";
   int64_t threads = 0;  ///< 0: one per core
+  bool cuda_graph = true;
   int64_t validate_every = 500, save_every = 1000, keep_last = 3, keep_every = 0, log_every = 10;
   std::string resume = "never";  ///< auto, never or a checkpoint folder
   bool fresh_data = false;       ///< accept another data set on resume and start it from its first window

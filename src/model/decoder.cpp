@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/names.h"
+#include "ops/embedding.h"
 #include "ops/qk_rope.h"
 #include "ops/swiglu.h"
 
@@ -44,16 +45,10 @@ Decoder::Decoder(const ModelConfig& config, at::ScalarType type, at::Device devi
   validate(config_);
   design_ = make_design(config_);
   parameters_ = std::make_unique<Parameters>(specs(config_), type, device);
-  for (int64_t layer = 0; layer < config_.layers; ++layer) {
-    for (const char* name :
-         {names::kQuery, names::kKey, names::kValue, names::kAttentionOutput, names::kGate, names::kUp, names::kDown}) {
-      parameters_->write_gradient(names::in_layer(layer, name));
-    }
-  }
   design_->bind([this](const std::string& name) { return parameters_->get(name); });
 }
 
-Tensor Decoder::head() const { return parameters_->get(config_.tied ? names::kEmbedding : names::kHead); }
+ops::LinearWeight Decoder::head() const { return matrix(config_.tied ? names::kEmbedding : names::kHead); }
 
 Tensor Decoder::weight(int64_t layer, const char* name) const { return parameters_->get(names::in_layer(layer, name)); }
 
@@ -65,9 +60,12 @@ const ops::RotaryTable& Decoder::rotary(int64_t length) const {
   return rotary_;
 }
 
+ops::LinearWeight Decoder::matrix(const std::string& name) const {
+  return {parameters_->get(name), parameters_->gradient_place(name)};
+}
+
 ops::LinearWeight Decoder::matrix(int64_t layer, const char* name) const {
-  const std::string full = names::in_layer(layer, name);
-  return {parameters_->get(full), parameters_->gradient_place(full)};
+  return matrix(names::in_layer(layer, name));
 }
 
 Tensor Decoder::attention(int64_t layer, const Tensor& x, int64_t batch, KvCache* cache) const {
@@ -106,7 +104,7 @@ Tensor Decoder::hidden(const Tensor& ids, KvCache* cache, const residual::Routin
   }
   norms.push_back(parameters_->get(names::kFinalNorm));
   auto pass = design_->begin(std::move(norms), observer);
-  pass->start(at::embedding(parameters_->get(names::kEmbedding), ids).view({batch * tokens, config_.width}));
+  pass->start(ops::embedding(matrix(names::kEmbedding), ids.reshape({-1})));
   for (int64_t layer = 0; layer < config_.layers; ++layer) {
     const int64_t site = 2 * layer;
     const Tensor mixed = attention(layer, pass->read(site), batch, cache);

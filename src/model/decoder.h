@@ -31,9 +31,9 @@ class Decoder {
   at::Tensor hidden(const at::Tensor& ids, KvCache* cache = nullptr,
                     const residual::RoutingObserver& observer = {}) const;
   /// Logits [P, V] of hidden states [P, D].
-  at::Tensor logits(const at::Tensor& hidden) const { return hidden.mm(head().t()); }
-  /// The output head's matrix [V, D].
-  at::Tensor head() const;
+  at::Tensor logits(const at::Tensor& hidden) const { return hidden.mm(head().value.t()); }
+  /// The output head's matrix [V, D], and where its gradient belongs.
+  ops::LinearWeight head() const;
 
   const ModelConfig& config() const { return config_; }
   const residual::Design& design() const { return *design_; }
@@ -49,6 +49,7 @@ class Decoder {
   // The whole sublayer, written into `slot` where that is defined.
   at::Tensor mlp(int64_t layer, const at::Tensor& x, const at::Tensor& slot) const;
   at::Tensor weight(int64_t layer, const char* name) const;
+  ops::LinearWeight matrix(const std::string& name) const;
   ops::LinearWeight matrix(int64_t layer, const char* name) const;
   const ops::RotaryTable& rotary(int64_t length) const;
 

@@ -36,7 +36,6 @@ Parameters::Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at
     total += (specs_[i].count() + step - 1) / step * step;
   }
   flat_ = at::zeros({total}, at::TensorOptions().dtype(type).device(device));
-  written_.resize(specs_.size());
   for (size_t i = 0; i < specs_.size(); ++i) views_.push_back(part(flat_, i).detach().requires_grad_());
 }
 
@@ -46,25 +45,27 @@ at::Tensor Parameters::part(const at::Tensor& buffer, size_t index) const {
 
 const at::Tensor& Parameters::gradient() {
   if (!gradient_.defined()) gradient_ = at::zeros_like(flat_);
+  at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> places, elsewhere;
   for (size_t i = 0; i < specs_.size(); ++i) {
-    at::Tensor& place = views_[i].mutable_grad();
-    if (!place.defined()) place = part(gradient_, i).zero_();
+    at::Tensor& gradient = views_[i].mutable_grad();
+    const at::Tensor place = part(gradient_, i);
+    if (gradient.defined() && gradient.data_ptr() == place.data_ptr()) continue;
+    if (gradient.defined()) {
+      places.push_back(place), elsewhere.push_back(gradient);
+    } else {
+      place.zero_();
+    }
+    gradient = place;
   }
+  // Hundreds of small ones, which would take a launch each.
+  if (!places.empty()) at::_foreach_copy_(places, elsewhere);
   return gradient_;
 }
 
 void Parameters::clear_gradient() {
-  gradient();
-  std::vector<at::Tensor> others;
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    at::Tensor& place = views_[i].mutable_grad();
-    if (written_[i]) {
-      place.reset();
-    } else {
-      others.push_back(place);
-    }
-  }
-  if (!others.empty()) at::_foreach_zero_(others);
+  if (!gradient_.defined()) gradient_ = at::zeros_like(flat_);
+  for (at::Tensor& view : views_) view.mutable_grad().reset();
 }
 
 at::Tensor Parameters::gradient_place(const std::string& name) const {

@@ -29,17 +29,16 @@ class Parameters {
   /// The part of a flat buffer laid out like flat() that belongs to parameter `index`, in its shape.
   at::Tensor part(const at::Tensor& buffer, size_t index) const;
 
-  /// The gradient buffer, laid out like flat(), zeros at first; every parameter's .grad is a view of it, so backward
-  /// adds into it. Made on the first call.
+  /// The gradient buffer, laid out like flat(), zeros at first; afterwards every parameter's .grad is a view of it, so
+  /// backward adds into it. Made on the first call.
   const at::Tensor& gradient();
 
-  /// As filling the buffer with zeros, at less cost: parameters of write_gradient() have no .grad until they are
-  /// written to, and only the others are filled. gradient() then gives zeros to those that were not.
+  /// As filling the buffer with zeros, without doing it: no parameter has a .grad until a backward pass gives it one or
+  /// an operation writes it to its place. gradient() then gathers those and fills the rest with zeros.
   void clear_gradient();
 
-  /// Declares that the operations that use this parameter write its gradient themselves (ops/linear.h).
-  void write_gradient(const std::string& name) { written_.at(index_.at(name)) = true; }
-  /// Where they write it, in the parameter's shape; undefined before the first call of gradient().
+  /// Where operations that write a parameter's gradient themselves put it (ops/linear.h), in the parameter's shape;
+  /// undefined before the first call of gradient() or clear_gradient().
   at::Tensor gradient_place(const std::string& name) const;
 
   /// Fills in starting values, tensors in their order from one seeded generator: the same values on every device.
@@ -50,7 +49,6 @@ class Parameters {
   std::map<std::string, size_t> index_;
   std::vector<int64_t> offsets_;
   std::vector<at::Tensor> views_;
-  std::vector<bool> written_;
   at::Tensor flat_, gradient_;
   int64_t count_ = 0;
 };

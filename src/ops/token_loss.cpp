@@ -72,13 +72,13 @@ int64_t chunk_rows(const Tensor& hidden, const Tensor& head, int64_t bytes) {
   return std::min(most, (even + kTile - 1) / kTile * kTile);
 }
 
-/// The head's gradient over chunks. A single one is a GEMM into the storage type; sums of several in bf16 would lose
-/// what later ones add.
+/// The head's gradient over chunks, left in `result`. A single one is a GEMM into the storage type; sums of several in
+/// bf16 would lose what later ones add.
 class HeadGradient {
  public:
-  HeadGradient(const Tensor& head, bool whole)
-      : head_(head),
-        sum_(at::empty(head.sizes(), head.options().dtype(whole ? head.scalar_type() : compute_type(head)))) {}
+  HeadGradient(const Tensor& result, bool whole)
+      : result_(result),
+        sum_(whole ? result : at::empty(result.sizes(), result.options().dtype(compute_type(result)))) {}
 
   void add(const Tensor& gradient, const Tensor& x) {
     const Tensor turned = gradient.t();
@@ -91,10 +91,13 @@ class HeadGradient {
       first ? at::mm_out(sum_, turned, x) : at::addmm_out(sum_, sum_, turned, x);
     }
   }
-  Tensor take() { return (empty_ ? sum_.zero_() : sum_).to(head_.scalar_type()); }
+  void finish() {
+    if (empty_) sum_.zero_();
+    if (!sum_.is_same(result_)) result_.copy_(sum_);
+  }
 
  private:
-  Tensor head_, sum_;
+  Tensor result_, sum_;
   bool empty_ = true;
 };
 
@@ -106,11 +109,14 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
     const Tensor losses = at::empty({tokens}, hidden.options().dtype(compute_type(hidden)));
     const Tensor squares = options.z_loss != 0 ? at::empty_like(losses) : Tensor();
     const auto* kernels = kernels_for(buffer);
-    Tensor dhidden;
-    std::optional<HeadGradient> dhead;
+    // Nothing is lost in a place that no gradient has been written to yet.
+    const bool in_place = options.starts_backward && options.head_place.defined() && !head.grad().defined();
+    Tensor dhidden, dhead;
+    std::optional<HeadGradient> sum_of_chunks;
     if (options.differentiable) {
       dhidden = at::empty_like(hidden);
-      dhead.emplace(head, tokens <= most);
+      dhead = in_place ? options.head_place : at::empty_like(head);
+      sum_of_chunks.emplace(dhead, tokens <= most);
     }
     for (int64_t begin = 0; begin < tokens; begin += most) {
       const int64_t end = std::min(tokens, begin + most);
@@ -122,9 +128,13 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
       if (!options.differentiable) continue;
       Tensor place = part(dhidden);
       at::mm_out(place, logits, head);
-      dhead->add(logits, x);
+      sum_of_chunks->add(logits, x);
     }
-    if (options.differentiable) context->save_for_backward({dhidden, dhead->take()});
+    if (options.differentiable) {
+      sum_of_chunks->finish();
+      context->save_for_backward({dhidden, dhead, head});
+      context->saved_data["in place"] = in_place;
+    }
     context->saved_data["as they are"] = options.starts_backward;
     Tensor sum = losses.sum(), objective = squares.defined() ? sum.add(squares.sum(), options.z_loss) : sum.clone();
     objective.mul_(options.weight);
@@ -138,6 +148,10 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
     if (saved.empty()) {
       throw std::logic_error("token_loss: backward was asked for, but the call was not differentiable");
     }
+    if (context->saved_data["in place"].toBool()) {
+      saved[2].mutable_grad() = saved[1];
+      return {saved[0], Tensor(), Tensor(), Tensor()};
+    }
     if (context->saved_data["as they are"].toBool()) return {saved[0], saved[1], Tensor(), Tensor()};
     const auto scaled = [&](const Tensor& t) { return t.mul(gradients[0].to(t.scalar_type())); };
     return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor()};
@@ -149,6 +163,7 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
 TokenLoss token_loss(const Tensor& hidden, const Tensor& head, const Tensor& targets, const TokenLossOptions& options) {
   require_shape("token_loss", "head", head, {head.size(0), hidden.size(1)});
   require_shape("token_loss", "targets", targets, {hidden.size(0)});
+  if (options.head_place.defined()) require_shape("token_loss", "head_place", options.head_place, head.sizes());
   const auto result = HeadAndLoss::apply(hidden, head, targets, options);
   return {result[0], result[1]};
 }

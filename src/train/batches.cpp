@@ -7,15 +7,20 @@ namespace mhar {
 
 Batch read_windows(const data::TokenStream& stream, std::span<const int64_t> windows, int64_t sequence,
                    at::Device device) {
-  const int64_t rows = static_cast<int64_t>(windows.size()), span = sequence + 1;
-  const at::Tensor tokens = at::empty({rows, span}, at::kLong);
-  auto* out = tokens.data_ptr<int64_t>();
-  for (int64_t row = 0; row < rows; ++row) {
-    stream.copy(windows[row] * sequence, {out + row * span, static_cast<size_t>(span)});
-  }
+  const int64_t rows = static_cast<int64_t>(windows.size());
+  // Out of pinned memory, which the device fetches while the host goes on.
+  const auto options = at::TensorOptions(at::kLong).pinned_memory(device.is_cuda());
+  const auto tokens_from = [&](int64_t first) {
+    const at::Tensor tokens = at::empty({rows, sequence}, options);
+    auto* out = tokens.data_ptr<int64_t>();
+    for (int64_t row = 0; row < rows; ++row) {
+      stream.copy(windows[row] * sequence + first, {out + row * sequence, static_cast<size_t>(sequence)});
+    }
+    return tokens.to(device, /*non_blocking=*/true);
+  };
   Batch batch;
-  batch.ids = tokens.slice(1, 0, sequence).contiguous().to(device);
-  batch.targets = tokens.slice(1, 1).reshape({-1}).to(device);
+  batch.ids = tokens_from(0);
+  batch.targets = tokens_from(1).view({-1});
   batch.counted = rows * sequence;
   return batch;
 }

@@ -39,6 +39,7 @@ Trainer::Trainer(const RunConfig& config, at::Device device, BatchSource batches
       optimizer_(model_.parameters(), config),
       schedule_{config.steps, config.warm_up, config.rate, config.rate_floor},
       batches_(std::move(batches)),
+      recorded_(device, config.cuda_graph),
       loss_scale_(at::ones({}, at::TensorOptions(device).dtype(at::kFloat))),
       report_(ops::make_clip_report(config.accumulation(), device)) {
   state_.config = config;
@@ -50,17 +51,15 @@ Trainer::Trainer(const RunConfig& config, at::Device device, BatchSource batches
 }
 
 void Trainer::launch() {
-  Launched next{.batches = batches_(state_.next_batch + static_cast<int64_t>(launched_.size()))};
+  Launched next;
+  next.batches = batches_(state_.next_batch + static_cast<int64_t>(launched_.size()));
   next.result.step = launched_steps() + 1;
   for (const auto& batch : next.batches) next.result.counted += batch.counted;
   if (next.result.counted > 0) {
     next.result.rate = schedule_.rate(next.result.step);
     prepare(next.result, next.batches.size());
-    const at::Tensor report = report_.slice(0, 0, ops::kClipWords + static_cast<int64_t>(next.batches.size()));
-    const at::Tensor gradient = accumulate(next.batches);
-    ops::clip(gradient, config_.clip, report);
-    optimizer_.update(gradient, report);
-    next.report.emplace(report);
+    recorded_.run(next.batches, [this](const std::vector<Batch>& batches) { update(batches); });
+    next.report.emplace(report_of(next.batches.size()));
   }
   launched_.push_back(std::move(next));
   if (launched_.size() >= kUnderWay && launched_.front().report) launched_.front().report->get();
@@ -104,6 +103,17 @@ void Trainer::prepare(const StepResult& step, size_t microbatches) {
   const at::Tensor before = report_;
   report_ = ops::make_clip_report(static_cast<int64_t>(microbatches), before.device());
   report_.slice(0, 0, before.numel()).copy_(before);
+  recorded_.forget();
+}
+
+at::Tensor Trainer::report_of(size_t microbatches) const {
+  return report_.slice(0, 0, ops::kClipWords + static_cast<int64_t>(microbatches));
+}
+
+void Trainer::update(const std::vector<Batch>& batches) {
+  const at::Tensor report = report_of(batches.size()), gradient = accumulate(batches);
+  ops::clip(gradient, config_.clip, report);
+  optimizer_.update(gradient, report);
 }
 
 // Several microbatches are summed in fp32, since sums in bf16 lose what a later microbatch adds.
@@ -126,8 +136,10 @@ const at::Tensor& Trainer::add_microbatch(const Batch& batch, const at::Tensor& 
     loss.zero_();
     return model_.parameters().gradient();
   }
-  const auto result = ops::token_loss(model_.hidden(batch.ids), model_.head(), batch.targets,
-                                      {.z_loss = config_.z_loss, .starts_backward = true, .scale = loss_scale_});
+  const ops::LinearWeight head = model_.head();
+  const auto result = ops::token_loss(
+      model_.hidden(batch.ids), head.value, batch.targets,
+      {.z_loss = config_.z_loss, .starts_backward = true, .scale = loss_scale_, .head_place = head.place});
   loss.copy_(result.sum);
   result.objective.backward();
   return model_.parameters().gradient();

@@ -9,6 +9,7 @@
 #include "train/batches.h"
 #include "train/host_copy.h"
 #include "train/optimizer.h"
+#include "train/recorded_update.h"
 #include "train/state.h"
 
 namespace mhar {
@@ -45,6 +46,8 @@ class Trainer {
   bool under_way() const { return !launched_.empty(); }
   /// Updates made, those under way included.
   int64_t launched_steps() const;
+  /// Whether updates are replayed as one CUDA graph by now.
+  bool replays() const { return recorded_.recorded(); }
 
   /// Model, optimizer and state as files of a checkpoint folder. No update may be under way (std::logic_error).
   void save(const fs::path& folder) const;
@@ -67,6 +70,8 @@ class Trainer {
     std::optional<HostCopy> report;  // none where nothing was counted
   };
   void prepare(const StepResult& step, size_t microbatches);
+  at::Tensor report_of(size_t microbatches) const;
+  void update(const std::vector<Batch>& batches);
   at::Tensor accumulate(const std::vector<Batch>& batches);
   const at::Tensor& add_microbatch(const Batch& batch, const at::Tensor& loss);
   [[noreturn]] void refuse_non_finite(const Launched& failed);
@@ -78,6 +83,7 @@ class Trainer {
   BatchSource batches_;
   TrainState state_;
   std::deque<Launched> launched_;
+  RecordedUpdate recorded_;
   // On the device, at addresses that stay:
   at::Tensor wide_gradient_;  // fp32 sum over microbatches, when there are several
   at::Tensor loss_scale_;     // 1 / counted targets of the update

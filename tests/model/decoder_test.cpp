@@ -41,13 +41,13 @@ TEST(Decoder, WindowsDoNotSeeOneAnother) {
 
 TEST(Decoder, HeadIsTheEmbeddingWhenTied) {
   const Decoder tied = small_model(small_config("standard"));
-  EXPECT_EQ(tied.head().data_ptr(), tied.parameters().get(names::kEmbedding).data_ptr());
+  EXPECT_EQ(tied.head().value.data_ptr(), tied.parameters().get(names::kEmbedding).data_ptr());
   ModelConfig config = small_config("standard");
   config.tied = false;
   const Decoder untied = small_model(config);
-  EXPECT_EQ(untied.head().data_ptr(), untied.parameters().get(names::kHead).data_ptr());
+  EXPECT_EQ(untied.head().value.data_ptr(), untied.parameters().get(names::kHead).data_ptr());
   const Tensor hidden = normal({3, 16}, 1);
-  EXPECT_TRUE(at::allclose(untied.logits(hidden), hidden.mm(untied.head().t()), 0, 1e-14));
+  EXPECT_TRUE(at::allclose(untied.logits(hidden), hidden.mm(untied.head().value.t()), 0, 1e-14));
 }
 
 // One layer whose attention is silenced leaves the MLP of the embedding: Eq. 19 by the reference's loops.
@@ -127,7 +127,7 @@ TEST(Decoder, EveryBlockHasItsWholeGradient) {
     }
     const Tensor ids = some_ids(1, 12, 37), targets = ids.add(5).remainder(37).view({-1});
     const auto loss = [&](bool differentiable) {
-      return ops::token_loss(model.hidden(ids), model.head(), targets,
+      return ops::token_loss(model.hidden(ids), model.head().value, targets,
                              {.weight = 1.0 / 12, .differentiable = differentiable})
           .objective;
     };

@@ -35,7 +35,7 @@ Outcome outcome(ModelConfig config, bool composed, const Kind& kind, int64_t bat
   }
   model.parameters().gradient();
   const Tensor ids = some_ids(batch, tokens, config.vocabulary).to(kind.device);
-  const auto loss = ops::token_loss(model.hidden(ids), model.head(), ids.roll(-1, 1).reshape({-1}),
+  const auto loss = ops::token_loss(model.hidden(ids), model.head().value, ids.roll(-1, 1).reshape({-1}),
                                     {.weight = 1.0 / static_cast<double>(batch * tokens)});
   loss.objective.backward();
   Outcome result{loss.sum.item<double>() / static_cast<double>(batch * tokens), {}};

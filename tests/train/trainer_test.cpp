@@ -97,7 +97,7 @@ TEST(Trainer, MicrobatchesAreWeightedByTheirCountedTokens) {
   Trainer trainer(config, at::kCPU, [&](int64_t) { return std::vector<Batch>{a, b}; });
   const auto sum = [&](const Batch& batch) {
     const auto& model = trainer.model();
-    return ops::token_loss(model.hidden(batch.ids), model.head(), batch.targets, {.differentiable = false})
+    return ops::token_loss(model.hidden(batch.ids), model.head().value, batch.targets, {.differentiable = false})
         .sum.item<double>();
   };
   const double expected = (sum(a) + sum(b)) / 4;
