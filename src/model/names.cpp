@@ -6,6 +6,12 @@ namespace mhar {
 
 std::string names::in_layer(int64_t layer, const char* name) { return fmt::format("model.layers.{}.{}", layer, name); }
 
+std::string_view block_of(std::string_view name) {
+  constexpr std::string_view kLayers = "model.layers.";
+  const size_t dot = name.starts_with(kLayers) ? name.find('.', kLayers.size()) : std::string_view::npos;
+  return dot == std::string_view::npos ? std::string_view() : name.substr(0, dot + 1);
+}
+
 std::vector<ParameterSpec> standard_parameters(const ModelConfig& c) {
   std::vector<ParameterSpec> all;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {

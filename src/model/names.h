@@ -1,5 +1,6 @@
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/parameter.h"
@@ -28,6 +29,9 @@ inline constexpr const char* kDown = "mlp.down_proj.weight";
 /// "model.layers.N.name".
 std::string in_layer(int64_t layer, const char* name);
 }  // namespace names
+
+/// "model.layers.N." of such a name, of others nothing.
+std::string_view block_of(std::string_view name);
 
 /// The standard part's parameters in their fixed order: matrices N(0, 0.02^2) without scaling by depth, gains at one.
 /// Query, key and value matrices stand side by side, and so do gate and up, so that each group is one matrix in memory.

@@ -2,10 +2,14 @@
 
 #include <torch/torch.h>
 
+#include "model/names.h"
+#include "ops/place.h"
+
 namespace mhar {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // bytes
+constexpr int64_t kAlignment = 64;           // bytes
+constexpr int64_t kSmallestPiece = 2 << 20;  // elements
 
 at::Tensor pattern(const ParameterSpec& spec) {
   switch (spec.initial.pattern) {
@@ -43,33 +47,74 @@ at::Tensor Parameters::part(const at::Tensor& buffer, size_t index) const {
   return buffer.narrow(0, offsets_[index], specs_[index].count()).view(specs_[index].shape);
 }
 
-const at::Tensor& Parameters::gradient() {
-  if (!gradient_.defined()) gradient_ = at::zeros_like(flat_);
+// A piece ends where a block of the model does, if it is large enough to be worth a launch of its own.
+void Parameters::make_pieces() {
+  if (!pieces_.empty()) return;
+  int64_t begin = 0;
+  const auto cut = [&](int64_t end) {
+    pieces_.push_back({begin, at::empty({end - begin}, flat_.options())});
+    begin = end;
+  };
+  for (size_t i = 1; i < specs_.size(); ++i) {
+    if (block_of(specs_[i].name) != block_of(specs_[i - 1].name) && offsets_[i] - begin >= kSmallestPiece) {
+      cut(offsets_[i]);
+    }
+  }
+  cut(flat_.numel());
+  for (size_t i = 0, p = 0; i < specs_.size(); ++i) {
+    while (offsets_[i] >= pieces_[p].begin + pieces_[p].values.numel()) ++p;
+    places_.push_back(
+        pieces_[p].values.narrow(0, offsets_[i] - pieces_[p].begin, specs_[i].count()).view(specs_[i].shape));
+  }
+  for (const GradientPiece& piece : pieces_) {
+    if (padded(piece)) piece.values.zero_();  // nobody writes what lies between parameters
+  }
+}
+
+bool Parameters::padded(const GradientPiece& piece) const {
+  int64_t parameters = 0;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (places_[i].is_alias_of(piece.values)) parameters += places_[i].numel();
+  }
+  return parameters != piece.values.numel();
+}
+
+const std::vector<GradientPiece>& Parameters::gradient() {
+  make_pieces();
   at::NoGradGuard no_gradient;
-  std::vector<at::Tensor> places, elsewhere;
+  std::vector<at::Tensor> targets, elsewhere;
   for (size_t i = 0; i < specs_.size(); ++i) {
     at::Tensor& gradient = views_[i].mutable_grad();
-    const at::Tensor place = part(gradient_, i);
-    if (gradient.defined() && gradient.data_ptr() == place.data_ptr()) continue;
+    ops::claim(places_[i]);
+    if (gradient.defined() && gradient.data_ptr() == places_[i].data_ptr()) continue;
     if (gradient.defined()) {
-      places.push_back(place), elsewhere.push_back(gradient);
+      targets.push_back(places_[i]), elsewhere.push_back(gradient);
     } else {
-      place.zero_();
+      places_[i].zero_();
     }
-    gradient = place;
+    gradient = places_[i];
   }
   // Hundreds of small ones, which would take a launch each.
-  if (!places.empty()) at::_foreach_copy_(places, elsewhere);
-  return gradient_;
+  if (!targets.empty()) at::_foreach_copy_(targets, elsewhere);
+  return pieces_;
 }
 
 void Parameters::clear_gradient() {
-  if (!gradient_.defined()) gradient_ = at::zeros_like(flat_);
+  make_pieces();
   for (at::Tensor& view : views_) view.mutable_grad().reset();
 }
 
+// Fresh pages cost the CPU more than they are worth, and padding has to stay zero.
+void Parameters::release_gradient() {
+  clear_gradient();
+  if (!device().is_cuda()) return;
+  for (const GradientPiece& piece : pieces_) {
+    if (!padded(piece)) ops::release(piece.values);
+  }
+}
+
 at::Tensor Parameters::gradient_place(const std::string& name) const {
-  return gradient_.defined() ? part(gradient_, index_.at(name)) : at::Tensor();
+  return places_.empty() ? at::Tensor() : places_[index_.at(name)];
 }
 
 void Parameters::initialise(uint64_t seed) {

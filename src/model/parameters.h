@@ -9,11 +9,23 @@
 
 namespace mhar {
 
+/// The gradient of the parameters at [begin, begin + number of values) of the flat buffer.
+struct GradientPiece {
+  int64_t begin = 0;
+  at::Tensor values;
+};
+
 /// All parameters of a model in one flat buffer, in a fixed order, each starting on a 64-byte boundary (padding is zero
 /// and never stored). The optimizer works on the flat buffers; the model sees named views.
+///
+/// Gradients lie in pieces, one for each large block of the model, laid out like that part of the buffer. On a GPU a
+/// piece has memory only between the first gradient that is written to it and release_gradient(): the backward pass
+/// comes to a block when it is done with the activations of the blocks behind it, and takes that memory.
 class Parameters {
  public:
   Parameters(std::vector<ParameterSpec> specs, at::ScalarType type, at::Device device);
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
 
   const std::vector<ParameterSpec>& specs() const { return specs_; }
   /// The named parameter, a leaf of the autograd graph. Throws std::out_of_range.
@@ -29,27 +41,34 @@ class Parameters {
   /// The part of a flat buffer laid out like flat() that belongs to parameter `index`, in its shape.
   at::Tensor part(const at::Tensor& buffer, size_t index) const;
 
-  /// The gradient buffer, laid out like flat(), zeros at first; afterwards every parameter's .grad is a view of it, so
-  /// backward adds into it. Made on the first call.
-  const at::Tensor& gradient();
+  /// The whole gradient, zeros where none was written; afterwards every parameter's .grad is a view of it, so backward
+  /// adds into it.
+  const std::vector<GradientPiece>& gradient();
 
-  /// As filling the buffer with zeros, without doing it: no parameter has a .grad until a backward pass gives it one or
-  /// an operation writes it to its place. gradient() then gathers those and fills the rest with zeros.
+  /// As filling it with zeros, without doing it: no parameter has a .grad until a backward pass gives it one or an
+  /// operation writes it to its place. gradient() then gathers those and fills the rest with zeros.
   void clear_gradient();
+  /// The same, and the memory goes back until it is needed again.
+  void release_gradient();
 
-  /// Where operations that write a parameter's gradient themselves put it (ops/linear.h), in the parameter's shape;
-  /// undefined before the first call of gradient() or clear_gradient().
+  /// Where operations that write a parameter's gradient themselves put it (ops/linear.h, ops/place.h), in the
+  /// parameter's shape; undefined before the first call of gradient() or clear_gradient().
   at::Tensor gradient_place(const std::string& name) const;
 
   /// Fills in starting values, tensors in their order from one seeded generator: the same values on every device.
   void initialise(uint64_t seed);
 
  private:
+  void make_pieces();
+  bool padded(const GradientPiece& piece) const;
+
   std::vector<ParameterSpec> specs_;
   std::map<std::string, size_t> index_;
   std::vector<int64_t> offsets_;
   std::vector<at::Tensor> views_;
-  at::Tensor flat_, gradient_;
+  std::vector<GradientPiece> pieces_;  // none before the first gradient
+  std::vector<at::Tensor> places_;     // of each parameter in its piece
+  at::Tensor flat_;
   int64_t count_ = 0;
 };
 

@@ -24,9 +24,8 @@ void require_size(const char* argument, const at::Tensor& tensor, size_t bytes, 
 }
 
 void check(const AdamWBuffers& b) {
-  const auto size = b.parameter.sizes();
   const auto one = [&](const char* name, const at::Tensor& tensor) {
-    require_shape("adamw", name, tensor, size);
+    if (!tensor.is_same(b.gradient)) require_shape("adamw", name, tensor, b.parameter.sizes());
     if (tensor.is_contiguous() && tensor.device() == b.parameter.device()) return;
     throw std::invalid_argument(
         describe({"adamw", name, "a contiguous buffer on the parameters' device", "another", "copy it there"}));
@@ -36,6 +35,12 @@ void check(const AdamWBuffers& b) {
   one("moment1", b.moment1);
   one("moment2", b.moment2);
   if (b.master.defined()) one("master", b.master);
+  if (b.gradient.dim() != 1 || b.gradient_from % 8 != 0 || b.gradient_from < 0 ||
+      b.gradient_from + b.gradient.numel() > b.parameter.numel()) {
+    throw std::invalid_argument(
+        describe({"adamw", "gradient", c10::str("a piece of ", b.parameter.sizes()),
+                  c10::str(b.gradient.sizes(), " from ", b.gradient_from), "cut it out of that"}));
+  }
   require_size("step", b.step, sizeof(kernels::AdamwStep), b.parameter.device());
   if (b.clip.defined()) require_size("clip", b.clip, sizeof(kernels::Clip), b.parameter.device());
   if (b.moment1.scalar_type() != b.moment2.scalar_type()) {
@@ -59,6 +64,7 @@ void adamw(const AdamWBuffers& b, kernels::AdamwArguments arguments) {
   check(b);
   arguments.parameter = b.parameter.data_ptr();
   arguments.gradient = b.gradient.const_data_ptr();
+  arguments.gradient_from = b.gradient_from;
   arguments.moment1 = b.moment1.data_ptr();
   arguments.moment2 = b.moment2.data_ptr();
   arguments.master = b.master.defined() ? b.master.data_ptr<float>() : nullptr;
@@ -67,12 +73,12 @@ void adamw(const AdamWBuffers& b, kernels::AdamwArguments arguments) {
   arguments.moment_type = element_of("moment1", b.moment1);
   arguments.step = reinterpret_cast<const kernels::AdamwStep*>(b.step.const_data_ptr());
   arguments.clip = b.clip.defined() ? reinterpret_cast<const kernels::Clip*>(b.clip.const_data_ptr()) : nullptr;
-  const int64_t count = b.parameter.numel();
+  const int64_t from = b.gradient_from, count = b.gradient.numel();
   if (b.parameter.is_cuda()) {
-    return require_launched("adamw", kernels::adamw_cuda({0, count}, arguments, depth_queue(b.parameter.device())));
+    return require_launched("adamw", kernels::adamw_cuda({from, count}, arguments, depth_queue(b.parameter.device())));
   }
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
-    kernels::adamw_cpu({begin, end - begin}, arguments);
+    kernels::adamw_cpu({from + begin, end - begin}, arguments);
   });
 }
 

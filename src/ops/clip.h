@@ -1,6 +1,8 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <vector>
+
 #include "kernels/clip/clip.h"
 
 namespace mhar::ops {
@@ -16,9 +18,9 @@ inline at::Tensor reported_losses(const at::Tensor& report) { return report.slic
 /// The rest, of a report on the CPU.
 kernels::Clip read_clip(const at::Tensor& report);
 
-/// Norm and clip factor (Eq. 25) of a flat gradient, fp32 or bf16, at `limit`, and whether to stop: for good, from the
-/// first norm or loss on that is not finite. `report` as made above, on the gradient's device.
+/// Norm and clip factor (Eq. 25) at `limit` of a gradient in pieces, fp32 or bf16 each, and whether to stop: for good,
+/// from the first norm or loss on that is not finite. `report` as made above, on the gradient's device.
 /// Throws std::invalid_argument for other types, devices or layouts.
-void clip(const at::Tensor& gradient, double limit, const at::Tensor& report);
+void clip(const std::vector<at::Tensor>& pieces, double limit, const at::Tensor& report);
 
 }  // namespace mhar::ops

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include "kernels/embedding/embedding.h"
+#include "ops/place.h"
 #include "ops/pointwise.h"
 #include "ops/shapes.h"
 
@@ -47,7 +48,11 @@ struct Embedding : torch::autograd::Function<Embedding> {
       return {whole_gradient(gradients[0], ids, table.size(0)), Tensor(), Tensor()};
     }
     Tensor& sum = table.mutable_grad();
-    if (!sum.defined()) sum = context->saved_data["place"].toTensorVector()[0].zero_();
+    if (!sum.defined()) {
+      sum = context->saved_data["place"].toTensorVector()[0];
+      claim(sum);
+      sum.zero_();
+    }
     add_rows(sum, ids, gradients[0].contiguous());
     return variable_list(3);
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/place.h"
 #include "ops/shapes.h"
 
 namespace mhar::ops {
@@ -80,7 +81,10 @@ std::vector<Tensor> weight_gradients(const Tensor& x, const Tensor& dy, at::Tens
   std::vector<Tensor> targets;
   for (size_t i = 0; i < values.size(); ++i) {
     Tensor& gradient = values[i].mutable_grad();
-    if (!gradient.defined()) gradient = fresh ? places[i] : places[i].zero_();
+    if (!gradient.defined()) {
+      claim(places[i]);
+      gradient = fresh ? places[i] : places[i].zero_();
+    }
     targets.push_back(gradient);
   }
   if (side_by_side(targets)) {

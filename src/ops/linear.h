@@ -5,8 +5,8 @@
 
 namespace mhar::ops {
 
-/// A weight matrix [r, in], and where its gradient belongs if it is to be written there: memory of the same shape and
-/// type, or undefined.
+/// A weight matrix [r, in], and where its gradient belongs if it is to be written there: a place (ops/place.h) of the
+/// same shape and type, or undefined.
 struct LinearWeight {
   at::Tensor value, place;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/head_loss/head_loss.h"
+#include "ops/place.h"
 #include "ops/pointwise.h"
 #include "ops/precision.h"
 #include "ops/shapes.h"
@@ -116,6 +117,7 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
     if (options.differentiable) {
       dhidden = at::empty_like(hidden);
       dhead = in_place ? options.head_place : at::empty_like(head);
+      claim(dhead);
       sum_of_chunks.emplace(dhead, tokens <= most);
     }
     for (int64_t begin = 0; begin < tokens; begin += most) {

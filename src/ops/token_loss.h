@@ -22,7 +22,8 @@ struct TokenLossOptions {
   bool starts_backward = false;
   int64_t logit_bytes = kLogitBytes;
   at::Tensor scale = {};  ///< one fp32 number on the device, one more factor of the weight; undefined: none
-  /// With starts_backward: where the head's gradient is written, [V, D] like the head; undefined: autograd takes it.
+  /// With starts_backward: the place (ops/place.h) of the head's gradient, [V, D] like the head; undefined: autograd
+  /// takes it.
   /// As in ops/linear.h it becomes head.grad(); where that is defined already the gradient goes through autograd.
   at::Tensor head_place = {};
 };

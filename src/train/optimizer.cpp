@@ -20,14 +20,16 @@ void Optimizer::prepare(int64_t update, double rate) {
   ops::set_adamw_step(step_, kernels::adamw_step(rate, config_.weight_decay, config_.beta1, config_.beta2, update));
 }
 
-void Optimizer::update(const at::Tensor& gradient, const at::Tensor& clip) {
+void Optimizer::update(const std::vector<GradientPiece>& gradient, const at::Tensor& clip) {
   kernels::AdamwArguments arguments{};
   arguments.rounding = config_.rounding == "stochastic" ? kernels::Rounding::stochastic : kernels::Rounding::nearest;
   arguments.beta1 = config_.beta1;
   arguments.beta2 = config_.beta2;
   arguments.eps = config_.adam_eps;
   arguments.seed = static_cast<uint64_t>(config_.seed);
-  ops::adamw({parameters_.flat(), gradient, moment1_, moment2_, master_, step_, clip}, arguments);
+  for (const auto& piece : gradient) {
+    ops::adamw({parameters_.flat(), piece.values, piece.begin, moment1_, moment2_, master_, step_, clip}, arguments);
+  }
 }
 
 std::vector<Optimizer::Part> Optimizer::parts() const {

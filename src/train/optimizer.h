@@ -17,9 +17,9 @@ class Optimizer {
 
   /// Puts the numbers of update `update` (from 1) to where update() reads them on the device.
   void prepare(int64_t update, double rate);
-  /// The prepared update with `gradient`, laid out like the parameters, fp32 or their type. `clip`: what ops::clip made
-  /// of it; its factor scales the gradient on the way in, and where it says stopped nothing changes.
-  void update(const at::Tensor& gradient, const at::Tensor& clip);
+  /// The prepared update with a gradient, fp32 or the parameters' type, in pieces that cover all of them. `clip`: what
+  /// ops::clip made of it; its factor scales the gradient on the way in, and where it says stopped nothing changes.
+  void update(const std::vector<GradientPiece>& gradient, const at::Tensor& clip);
 
   /// Adds "moment1.NAME", "moment2.NAME" and with rounding = master "master.NAME" for every parameter.
   void save(TensorWriter& writer) const;

@@ -25,11 +25,17 @@ Decoder initialised(const RunConfig& config, at::Device device) {
   return model;
 }
 
+std::vector<at::Tensor> values_of(const std::vector<GradientPiece>& pieces) {
+  std::vector<at::Tensor> values;
+  for (const auto& piece : pieces) values.push_back(piece.values);
+  return values;
+}
+
 }  // namespace
 
-double global_norm(const at::Tensor& gradient) {
-  const at::Tensor report = ops::make_clip_report(0, gradient.device());
-  ops::clip(gradient, 1.0, report);
+double global_norm(const std::vector<at::Tensor>& pieces) {
+  const at::Tensor report = ops::make_clip_report(0, pieces.at(0).device());
+  ops::clip(pieces, 1.0, report);
   return ops::read_clip(report.cpu()).norm;
 }
 
@@ -111,26 +117,31 @@ at::Tensor Trainer::report_of(size_t microbatches) const {
 }
 
 void Trainer::update(const std::vector<Batch>& batches) {
-  const at::Tensor report = report_of(batches.size()), gradient = accumulate(batches);
-  ops::clip(gradient, config_.clip, report);
+  const at::Tensor report = report_of(batches.size());
+  const std::vector<GradientPiece> gradient = accumulate(batches);
+  ops::clip(values_of(gradient), config_.clip, report);
   optimizer_.update(gradient, report);
+  model_.parameters().release_gradient();
 }
 
 // Several microbatches are summed in fp32, since sums in bf16 lose what a later microbatch adds.
-at::Tensor Trainer::accumulate(const std::vector<Batch>& batches) {
+std::vector<GradientPiece> Trainer::accumulate(const std::vector<Batch>& batches) {
   const at::Tensor losses = ops::reported_losses(report_);
   if (batches.size() == 1) return add_microbatch(batches[0], losses[0]);
   const auto& flat = model_.parameters().flat();
   if (!wide_gradient_.defined()) wide_gradient_ = at::empty(flat.sizes(), flat.options().dtype(at::kFloat));
   for (size_t i = 0; i < batches.size(); ++i) {
-    const at::Tensor& gradient = add_microbatch(batches[i], losses[static_cast<int64_t>(i)]);
-    i == 0 ? wide_gradient_.copy_(gradient) : wide_gradient_.add_(gradient);
+    for (const auto& piece : add_microbatch(batches[i], losses[static_cast<int64_t>(i)])) {
+      at::Tensor sum = wide_gradient_.narrow(0, piece.begin, piece.values.numel());
+      i == 0 ? sum.copy_(piece.values) : sum.add_(piece.values);
+    }
+    model_.parameters().release_gradient();
   }
-  return wide_gradient_;
+  return {{0, wide_gradient_}};
 }
 
 // The gradient of one microbatch; the sum of its losses goes to `loss`.
-const at::Tensor& Trainer::add_microbatch(const Batch& batch, const at::Tensor& loss) {
+const std::vector<GradientPiece>& Trainer::add_microbatch(const Batch& batch, const at::Tensor& loss) {
   model_.parameters().clear_gradient();
   if (batch.counted == 0) {
     loss.zero_();
@@ -157,7 +168,8 @@ void Trainer::refuse_non_finite(const Launched& failed) {
     // Every loss was finite, so the gradients are made once more, one microbatch at a time, to see whose is not.
     prepare(failed.result, batches.size());
     for (culprit = 0; culprit + 1 < batches.size(); ++culprit) {
-      if (!std::isfinite(global_norm(add_microbatch(batches[culprit], ops::reported_losses(report_)[0])))) break;
+      const auto& gradient = add_microbatch(batches[culprit], ops::reported_losses(report_)[0]);
+      if (!std::isfinite(global_norm(values_of(gradient)))) break;
     }
   }
   throw RunError(

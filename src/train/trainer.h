@@ -72,8 +72,8 @@ class Trainer {
   void prepare(const StepResult& step, size_t microbatches);
   at::Tensor report_of(size_t microbatches) const;
   void update(const std::vector<Batch>& batches);
-  at::Tensor accumulate(const std::vector<Batch>& batches);
-  const at::Tensor& add_microbatch(const Batch& batch, const at::Tensor& loss);
+  std::vector<GradientPiece> accumulate(const std::vector<Batch>& batches);
+  const std::vector<GradientPiece>& add_microbatch(const Batch& batch, const at::Tensor& loss);
   [[noreturn]] void refuse_non_finite(const Launched& failed);
 
   RunConfig config_;
@@ -90,7 +90,7 @@ class Trainer {
   at::Tensor report_;         // ops::make_clip_report
 };
 
-/// The global L2 norm over a flat gradient, in fp32.
-double global_norm(const at::Tensor& gradient);
+/// The global L2 norm over a gradient in pieces, in fp32.
+double global_norm(const std::vector<at::Tensor>& pieces);
 
 }  // namespace mhar

@@ -12,14 +12,14 @@ class ClipCuda : public ::testing::Test {
   CudaDevice device_;
 };
 
-TEST_F(ClipCuda, FollowsTheReference) { expect_clips(clip_cuda, device_); }
-TEST_F(ClipCuda, StopsAtWhatIsNotFinite) { expect_stops(clip_cuda, device_); }
+TEST_F(ClipCuda, FollowsTheReference) { expect_clips(kClipCuda, device_); }
+TEST_F(ClipCuda, StopsAtWhatIsNotFinite) { expect_stops(kClipCuda, device_); }
 
 TEST_F(ClipCuda, SameBitsAgain) {
   for (const Element type : kStorage) {
     const Values gradient = draw(type, 20'000'003, 1);
-    const float norm = run_clip(clip_cuda, device_, gradient, 1).norm;
-    for (int again = 0; again < 20; ++again) EXPECT_EQ(run_clip(clip_cuda, device_, gradient, 1).norm, norm);
+    const float norm = run_clip(kClipCuda, device_, gradient, 1).norm;
+    for (int again = 0; again < 20; ++again) EXPECT_EQ(run_clip(kClipCuda, device_, gradient, 1).norm, norm);
   }
 }
 

@@ -6,18 +6,18 @@ namespace {
 
 CpuDevice device;
 
-TEST(ClipCpu, FollowsTheReference) { expect_clips(clip_cpu, device); }
-TEST(ClipCpu, StopsAtWhatIsNotFinite) { expect_stops(clip_cpu, device); }
+TEST(ClipCpu, FollowsTheReference) { expect_clips(kClipCpu, device); }
+TEST(ClipCpu, StopsAtWhatIsNotFinite) { expect_stops(kClipCpu, device); }
 
 TEST(ClipCpu, SameBitsForAnyNumberOfThreads) {
   const Values gradient = draw(Element::bf16, 300'001, 1);
-  const float norm = run_clip(clip_cpu, device, gradient, 1).norm;
+  const float norm = run_clip(kClipCpu, device, gradient, 1).norm;
   CpuDevice threads;
   for (const int64_t pieces : {1, 2, 7, 1000}) {
     OutOfOrder order{pieces};
     ParallelFor pool{&order, OutOfOrder::run};
     threads.queue = &pool;
-    EXPECT_EQ(run_clip(clip_cpu, threads, gradient, 1).norm, norm) << pieces;
+    EXPECT_EQ(run_clip(kClipCpu, threads, gradient, 1).norm, norm) << pieces;
   }
 }
 

@@ -41,7 +41,7 @@ Outcome outcome(ModelConfig config, bool composed, const Kind& kind, int64_t bat
   Outcome result{loss.sum.item<double>() / static_cast<double>(batch * tokens), {}};
   for (size_t i = 0; i < model.parameters().specs().size(); ++i) {
     result.gradients[model.parameters().specs()[i].name] =
-        model.parameters().part(model.parameters().gradient(), i).to(at::kCPU, at::kDouble);
+        model.parameters().part(flat_gradient(model.parameters()), i).to(at::kCPU, at::kDouble);
   }
   return result;
 }

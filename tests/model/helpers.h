@@ -25,6 +25,14 @@ inline Decoder small_model(const ModelConfig& config, at::ScalarType type = at::
   return model;
 }
 
+/// The whole gradient of a model whose gradient is one piece.
+inline at::Tensor flat_gradient(Parameters& parameters) {
+  const auto& pieces = parameters.gradient();
+  EXPECT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].values.sizes(), parameters.flat().sizes());
+  return pieces[0].values;
+}
+
 inline at::Tensor some_ids(int64_t batch, int64_t tokens, int64_t vocabulary) {
   return at::arange(batch * tokens, at::kLong).mul(11).add(3).remainder(vocabulary).view({batch, tokens});
 }

@@ -79,7 +79,7 @@ TEST(Parameters, LieInOneBufferWithZeroPadding) {
   EXPECT_EQ(padding.sum().item<int64_t>(), parameters.flat().numel() - total) << "parameters overlap";
   EXPECT_EQ(parameters.flat().masked_select(padding).abs().sum().item<float>(), 0.0f);
 
-  const Tensor& gradient = parameters.gradient();
+  const Tensor gradient = flat_gradient(parameters);
   model.hidden(some_ids(1, 5, 37)).sum().backward();
   EXPECT_GT(gradient.abs().sum().item<float>(), 0.0f) << "backward adds into the buffer";
   for (size_t i = 0; i < parameters.specs().size(); ++i) {
@@ -89,6 +89,32 @@ TEST(Parameters, LieInOneBufferWithZeroPadding) {
   EXPECT_THROW(parameters.get("model.nothing"), std::out_of_range);
 }
 
+// Blocks of a size worth it have a piece of their own; small ones join what comes next.
+TEST(Parameters, GradientsLieInPiecesOfWholeBlocks) {
+  ModelConfig config = small_config("mhar", 3);
+  config.vocabulary = 5000, config.width = 512, config.heads = 8, config.kv_heads = 4, config.head_dim = 64;
+  config.ffn = 1536;
+  Decoder model(config, at::kBFloat16, at::kCPU);
+  Parameters& parameters = model.parameters();
+  const auto& pieces = parameters.gradient();
+  ASSERT_EQ(pieces.size(), 4u);
+  int64_t end = 0;
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    EXPECT_EQ(pieces[p].begin, end);
+    end += pieces[p].values.numel();
+    const std::string first =
+        p == 0 ? names::kEmbedding : names::in_layer(static_cast<int64_t>(p) - 1, names::kAttentionNorm);
+    EXPECT_EQ(parameters.gradient_place(first).data_ptr(), pieces[p].values.data_ptr()) << first;
+  }
+  EXPECT_EQ(end, parameters.flat().numel());
+  for (size_t i = 0; i < parameters.specs().size(); ++i) {
+    const auto at =
+        std::find_if(pieces.rbegin(), pieces.rend(), [&](const auto& p) { return p.begin <= parameters.offset(i); });
+    const Tensor part = at->values.narrow(0, parameters.offset(i) - at->begin, parameters.specs()[i].count());
+    EXPECT_EQ(parameters.view(i).grad().data_ptr(), part.data_ptr()) << parameters.specs()[i].name;
+  }
+}
+
 TEST(Parameters, ClearedGradientsAreWrittenAnew) {
   for (const auto& entry : residual::registry()) {
     Decoder model = small_model(small_config(entry.name), at::kFloat);
@@ -96,17 +122,17 @@ TEST(Parameters, ClearedGradientsAreWrittenAnew) {
     const auto backward = [&] { model.hidden(some_ids(2, 5, 37)).square().sum().backward(); };
     parameters.gradient();
     backward();
-    const Tensor once = parameters.gradient().clone();
+    const Tensor once = flat_gradient(parameters).clone();
     backward();
-    EXPECT_TRUE(at::allclose(parameters.gradient(), 2 * once, 1e-5, 1e-6)) << "a second backward pass adds";
+    EXPECT_TRUE(at::allclose(flat_gradient(parameters), 2 * once, 1e-5, 1e-6)) << "a second backward pass adds";
     parameters.clear_gradient();
     backward();
-    EXPECT_TRUE(at::equal(parameters.gradient(), once)) << entry.name;
+    EXPECT_TRUE(at::equal(flat_gradient(parameters), once)) << entry.name;
     for (size_t i = 0; i < parameters.specs().size(); ++i) {
-      EXPECT_EQ(parameters.view(i).grad().data_ptr(), parameters.part(parameters.gradient(), i).data_ptr());
+      EXPECT_EQ(parameters.view(i).grad().data_ptr(), parameters.part(flat_gradient(parameters), i).data_ptr());
     }
     parameters.clear_gradient();
-    EXPECT_EQ(parameters.gradient().count_nonzero().item<int64_t>(), 0) << "nothing was written";
+    EXPECT_EQ(flat_gradient(parameters).count_nonzero().item<int64_t>(), 0) << "nothing was written";
   }
 }
 

@@ -23,6 +23,7 @@ Tensor tensor_of(const kernels::Buffer& buffer) {
 AdamWBuffers buffers_of(AdamwState& state, at::Device device, int64_t update = 1) {
   AdamWBuffers b{tensor_of(state.parameter).to(device),
                  tensor_of(state.gradient).to(device),
+                 0,
                  tensor_of(state.moment1).to(device),
                  tensor_of(state.moment2).to(device),
                  {},
@@ -61,6 +62,24 @@ TEST(AdamwOp, GivesTheKernelsBitsWithAnyNumberOfThreads) {
   at::set_num_threads(1);
 }
 
+TEST(AdamwOp, PiecesOfTheGradientGiveTheSameBits) {
+  for (const at::Device device : devices()) {
+    for (const AdamwCase& kind : kernels::adamw_cases()) {
+      AdamwState state = AdamwState::random(kind, kCount);
+      const AdamWBuffers whole = buffers_of(state, device), cut = buffers_of(state, device);
+      adamw(whole, state.arguments(1));
+      for (const auto& [from, to] : {std::pair<int64_t, int64_t>{96, 50'000}, {0, 96}, {50'000, kCount}}) {
+        AdamWBuffers piece = cut;
+        piece.gradient = cut.gradient.slice(0, from, to).clone();
+        piece.gradient_from = from;
+        adamw(piece, state.arguments(1));
+      }
+      EXPECT_TRUE(at::equal(cut.parameter, whole.parameter)) << kind.name() << device;
+      EXPECT_TRUE(at::equal(cut.moment1, whole.moment1) && at::equal(cut.moment2, whole.moment2));
+    }
+  }
+}
+
 // Case 28.
 TEST(AdamwOp, NothingToUpdateIsFine) {
   AdamwState state = AdamwState::random(kernels::adamw_cases().front(), 0);
@@ -77,7 +96,8 @@ TEST(AdamwOp, WrongBuffersAreRefused) {
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect(refusal([](auto& b) { b.gradient = at::zeros({7}); }), "gradient");
+  expect(refusal([](auto& b) { b.gradient = at::zeros({9}); }), "gradient");
+  expect(refusal([](auto& b) { b.gradient_from = 8; }), "gradient");
   expect(refusal([](auto& b) { b.moment2 = at::zeros({2, 4}); }), "moment2");
   expect(refusal([](auto& b) { b.master = at::zeros({9}); }), "[9]");
   expect(refusal([](auto& b) { b.gradient = at::zeros({16}).slice(0, 0, 16, 2); }), "contiguous");

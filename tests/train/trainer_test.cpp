@@ -193,9 +193,11 @@ TEST(Trainer, StopsBeforeTheUpdateOfANonFiniteGradient) {
 }
 
 TEST(Trainer, GlobalNormIsTakenInFp32) {
-  EXPECT_NEAR(global_norm(at::full({100}, 3.0f)), 30.0, 1e-5);
+  EXPECT_NEAR(global_norm({at::full({100}, 3.0f)}), 30.0, 1e-5);
+  EXPECT_NEAR(global_norm({at::full({100}, 3.0f), at::full({50000}, 0.1f), at::full({4}, 5.0f)}), 10 * std::sqrt(15.0),
+              1e-4);
   // A sum of squares in bf16 would stop growing at 256.
-  EXPECT_NEAR(global_norm(at::ones({1 << 20}, at::kBFloat16)), 1024.0, 1e-3);
+  EXPECT_NEAR(global_norm({at::ones({1 << 20}, at::kBFloat16)}), 1024.0, 1e-3);
 }
 
 }  // namespace

@@ -99,7 +99,9 @@ __global__ void __launch_bounds__(kThreads)
   } else {
     load(arguments.parameter_type, arguments.parameter, lanes, parameter);
   }
-  load(arguments.gradient_type, arguments.gradient, lanes, gradient);
+  Lanes piece = lanes;
+  piece.first -= arguments.gradient_from;
+  load(arguments.gradient_type, arguments.gradient, piece, gradient);
   load(arguments.moment_type, arguments.moment1, lanes, moment1);
   load(arguments.moment_type, arguments.moment2, lanes, moment2);
   // Read behind the buffers, whose loads are on their way meanwhile.

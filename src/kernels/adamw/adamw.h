@@ -29,7 +29,8 @@ AdamwStep adamw_step(double rate, double decay, double beta1, double beta2, int6
 /// Base pointers of flat buffers with one element per parameter, and what stays over a training.
 struct AdamwArguments {
   void* parameter;
-  const void* gradient;
+  const void* gradient;       ///< may be a piece alone:
+  int64_t gradient_from = 0;  ///< position of its first element, a multiple of 8
   void* moment1;
   void* moment2;
   /// Null, or fp32 copies of the parameters: these take the update and the parameter becomes the nearest value of its

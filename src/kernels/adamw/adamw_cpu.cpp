@@ -67,7 +67,7 @@ void adamw_cpu(const AdamwSizes& sizes, const AdamwArguments& arguments) {
     } else {
       load(arguments.parameter_type, arguments.parameter, first, count, parameter);
     }
-    load(arguments.gradient_type, arguments.gradient, first, count, gradient);
+    load(arguments.gradient_type, arguments.gradient, first - arguments.gradient_from, count, gradient);
     load(arguments.moment_type, arguments.moment1, first, count, moment1);
     load(arguments.moment_type, arguments.moment2, first, count, moment2);
     for (int64_t i = 0; i < count; ++i) {

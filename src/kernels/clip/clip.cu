@@ -8,7 +8,6 @@ namespace {
 using namespace pointwise;
 
 constexpr int kWarp = 32, kThreads = 512, kUnroll = 4;
-static_assert(kClipPartials == 2 * kThreads);
 
 /// Sum over the block, valid in thread 0.
 __device__ float of_block(float sum) {
@@ -33,7 +32,7 @@ __device__ float squares(const Pack<T, V>& pack) {
 
 // A block sums one range; several loads are on their way at a time.
 template <typename T, int V>
-__global__ void __launch_bounds__(kThreads) squares_kernel(ClipArguments a, ClipRanges cut) {
+__global__ void __launch_bounds__(kThreads) squares_kernel(ClipPiece a, ClipRanges cut) {
   const int64_t begin = blockIdx.x * cut.length, end = min(begin + cut.length, a.count);
   const T* gradient = static_cast<const T*>(a.gradient);
   float sums[kUnroll] = {};
@@ -53,25 +52,27 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(ClipArguments a, Clip
   if (threadIdx.x == 0) a.partials[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) finish_kernel(ClipArguments a, int64_t ranges) {
-  const auto at = [&](int64_t range) { return range < ranges ? a.partials[range] : 0.0f; };
-  const float sum = of_block(at(threadIdx.x) + at(threadIdx.x + kThreads));
+__global__ void __launch_bounds__(kThreads) finish_kernel(ClipArguments a) {
+  float sum = 0.0f;
+#pragma unroll 4
+  for (int64_t range = threadIdx.x; range < a.ranges; range += kThreads) sum += a.partials[range];
+  sum = of_block(sum);
   if (threadIdx.x == 0) finish_clip(a, sum);
 }
 
 }  // namespace
 
-int clip_cuda(const ClipArguments& a, void* queue) {
-  const auto stream = static_cast<cudaStream_t>(queue);
+int clip_squares_cuda(const ClipPiece& a, void* queue) {
   const ClipRanges cut(a.count);
-  if (cut.ranges > 0) {
-    const int code = with_element(a.type, aligned({a.gradient}), [&]<typename T, int V>() -> int {
-      squares_kernel<T, V><<<static_cast<unsigned>(cut.ranges), kThreads, 0, stream>>>(a, cut);
-      return cudaGetLastError();
-    });
-    if (code != cudaSuccess) return code;
-  }
-  finish_kernel<<<1, kThreads, 0, stream>>>(a, cut.ranges);
+  if (cut.ranges == 0) return cudaSuccess;
+  return with_element(a.type, aligned({a.gradient}), [&]<typename T, int V>() -> int {
+    squares_kernel<T, V><<<static_cast<unsigned>(cut.ranges), kThreads, 0, static_cast<cudaStream_t>(queue)>>>(a, cut);
+    return cudaGetLastError();
+  });
+}
+
+int clip_cuda(const ClipArguments& a, void* queue) {
+  finish_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(queue)>>>(a);
   return cudaGetLastError();
 }
 

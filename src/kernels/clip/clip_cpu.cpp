@@ -31,7 +31,7 @@ float squares(const void* gradient, int64_t begin, int64_t end) {
   return total;
 }
 
-void sum_ranges(const ClipArguments& a, int64_t first, int64_t last) {
+void sum_ranges(const ClipPiece& a, int64_t first, int64_t last) {
   const ClipRanges cut(a.count);
   for (int64_t range = first; range < last; ++range) {
     const int64_t begin = range * cut.length, end = begin + cut.length < a.count ? begin + cut.length : a.count;
@@ -42,21 +42,27 @@ void sum_ranges(const ClipArguments& a, int64_t first, int64_t last) {
 
 }  // namespace
 
-int clip_cpu(const ClipArguments& a, void* queue) {
+int64_t clip_ranges(int64_t count) { return ClipRanges(count).ranges; }
+
+int clip_squares_cpu(const ClipPiece& a, void* queue) {
   const int64_t ranges = ClipRanges(a.count).ranges;
   if (queue && ranges > 1) {
     auto* pool = static_cast<ParallelFor*>(queue);
     pool->run(
         pool->self, ranges,
         [](void* context, int64_t begin, int64_t end) {
-          sum_ranges(*static_cast<const ClipArguments*>(context), begin, end);
+          sum_ranges(*static_cast<const ClipPiece*>(context), begin, end);
         },
-        const_cast<ClipArguments*>(&a));
+        const_cast<ClipPiece*>(&a));
   } else {
     sum_ranges(a, 0, ranges);
   }
+  return 0;
+}
+
+int clip_cpu(const ClipArguments& a, void*) {
   float total = 0.0f;
-  for (int64_t range = 0; range < ranges; ++range) total += a.partials[range];
+  for (int64_t range = 0; range < a.ranges; ++range) total += a.partials[range];
   finish_clip(a, total);
   return 0;
 }

@@ -12,8 +12,8 @@ struct ClipRanges {
   int64_t length, ranges;
 
   explicit ClipRanges(int64_t count) {
-    constexpr int64_t kShortest = 16384, kVector = 8;
-    const int64_t share = (count + kClipPartials - 1) / kClipPartials;
+    constexpr int64_t kMost = 1024, kShortest = 16384, kVector = 8;
+    const int64_t share = (count + kMost - 1) / kMost;
     length = ((share < kShortest ? kShortest : share) + kVector - 1) / kVector * kVector;
     ranges = (count + length - 1) / length;
   }

@@ -8,24 +8,29 @@
 
 namespace mhar::kernels {
 
-using ClipRun = int (*)(const ClipArguments&, void* queue);
+struct ClipRun {
+  int (*squares)(const ClipPiece&, void* queue);
+  int (*finish)(const ClipArguments&, void* queue);
+};
+inline constexpr ClipRun kClipCpu{clip_squares_cpu, clip_cpu}, kClipCuda{clip_squares_cuda, clip_cuda};
 
 inline Clip run_clip(ClipRun run, Device& device, const Values& gradient, double limit,
                      const std::vector<double>& losses = {}, int32_t stopped = 0, int64_t shift = 0) {
   const Shifted memory(device, gradient, shift);
-  const Memory places(device, Values(Element::f32, losses)), partials(device, kClipPartials * 4);
+  const int64_t ranges = clip_ranges(gradient.count());
+  const Memory places(device, Values(Element::f32, losses)), partials(device, ranges * 4);
   const Memory state(device, sizeof(Clip));
   Clip clip{0, 0, stopped};
   device.upload(state.at(), &clip, sizeof clip);
-  const ClipArguments a{.gradient = memory.at(),
-                        .type = gradient.type,
-                        .count = gradient.count(),
+  auto* sums = static_cast<float*>(partials.at());
+  expect_done(device, run.squares({memory.at(), gradient.type, gradient.count(), sums}, device.queue));
+  const ClipArguments a{.partials = sums,
+                        .ranges = ranges,
                         .losses = static_cast<const float*>(places.at()),
                         .microbatches = static_cast<int64_t>(losses.size()),
                         .limit = limit,
-                        .clip = static_cast<Clip*>(state.at()),
-                        .partials = static_cast<float*>(partials.at())};
-  expect_done(device, run(a, device.queue));
+                        .clip = static_cast<Clip*>(state.at())};
+  expect_done(device, run.finish(a, device.queue));
   device.download(&clip, state.at(), sizeof clip);
   return clip;
 }
