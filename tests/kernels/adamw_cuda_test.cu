@@ -75,6 +75,20 @@ TEST(AdamwCuda, SameBitsAsTheCpu) {
   }
 }
 
+TEST(AdamwCuda, SameBitsForNumbersOfEverySize) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device on this machine";
+  constexpr int64_t count = 1'000'000;
+  for (const AdamwCase& kind : adamw_cases()) {
+    AdamwState cpu = AdamwState::of_every_size(kind, count), cuda = cpu;
+    for (const int64_t update : {1, 7}) {
+      adamw_cpu({0, count}, cpu.arguments(update));
+      update_on_device(cuda, {0, count}, cuda.arguments(update), 0);
+      EXPECT_TRUE(cpu == cuda) << kind.name() << ", update " << update;
+    }
+  }
+}
+
 TEST(AdamwCuda, NothingIsWrittenOnceStopped) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) GTEST_SKIP() << "no CUDA device on this machine";

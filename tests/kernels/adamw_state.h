@@ -93,6 +93,19 @@ struct AdamwState {
     return {adamw_case, p, g, m, v};
   }
 
+  /// Moments and gradients of every size, so that each special case of a division and a root occurs.
+  static AdamwState of_every_size(const AdamwCase& adamw_case, int64_t count) {
+    std::mt19937_64 generator(6);
+    std::uniform_real_distribution<float> exponent(-140.0f, 60.0f), sign(-1.0f, 1.0f);
+    const auto draw = [&] { return std::copysign(std::exp2(exponent(generator)), sign(generator)); };
+    std::vector<float> p(count), g(count), m(count), v(count);
+    for (int64_t i = 0; i < count; ++i) {
+      p[i] = draw(), g[i] = draw(), m[i] = draw(), v[i] = std::abs(draw());
+      if (i % 23 == 0) g[i] = 0.0f, m[i] = i % 46 == 0 ? 0.0f : -0.0f, v[i] = 0.0f;
+    }
+    return {adamw_case, p, g, m, v};
+  }
+
   static constexpr double kRate = 1e-2, kDecay = 0.1;
   AdamwArguments arguments(int64_t update) {
     AdamwArguments a{};

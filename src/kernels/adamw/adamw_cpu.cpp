@@ -71,7 +71,7 @@ void adamw_cpu(const AdamwSizes& sizes, const AdamwArguments& arguments) {
     load(arguments.moment_type, arguments.moment1, first, count, moment1);
     load(arguments.moment_type, arguments.moment2, first, count, moment2);
     for (int64_t i = 0; i < count; ++i) {
-      adamw_update(scalars, step, clip, gradient[i], parameter[i], moment1[i], moment2[i]);
+      adamw_update(scalars, step, clip, gradient[i], parameter[i], moment1[i], moment2[i], AnyOperands());
     }
     store(arguments.moment_type, arguments.moment1, first, count, moment1);
     store(arguments.moment_type, arguments.moment2, first, count, moment2);

@@ -12,14 +12,21 @@ namespace mhar::kernels {
 #ifdef __CUDA_ARCH__
 __device__ inline float product(float a, float b) { return __fmul_rn(a, b); }
 __device__ inline float sum(float a, float b) { return __fadd_rn(a, b); }
-__device__ inline float quotient(float a, float b) { return __fdiv_rn(a, b); }
-__device__ inline float root(float a) { return __fsqrt_rn(a); }
 #else
 MHAR_HOST_DEVICE inline float product(float a, float b) { return a * b; }
 MHAR_HOST_DEVICE inline float sum(float a, float b) { return a + b; }
-MHAR_HOST_DEVICE inline float quotient(float a, float b) { return a / b; }
-MHAR_HOST_DEVICE inline float root(float a) { return sqrtf(a); }
 #endif
+
+/// Correctly rounded whatever the operands.
+struct AnyOperands {
+#ifdef __CUDA_ARCH__
+  static __device__ float quotient(float a, float b) { return __fdiv_rn(a, b); }
+  static __device__ float root(float a) { return __fsqrt_rn(a); }
+#else
+  static MHAR_HOST_DEVICE float quotient(float a, float b) { return a / b; }
+  static MHAR_HOST_DEVICE float root(float a) { return sqrtf(a); }
+#endif
+};
 
 /// The constants of all updates, rounded once.
 struct AdamwScalars {
@@ -34,13 +41,14 @@ struct AdamwScalars {
 };
 
 /// Eq. 26 and 27, with the corrections folded into the rate and the root: one division and one root per element.
+template <typename Operands>
 MHAR_HOST_DEVICE inline void adamw_update(const AdamwScalars& s, const AdamwStep& t, float clip, float gradient,
-                                          float& parameter, float& moment1, float& moment2) {
+                                          float& parameter, float& moment1, float& moment2, Operands&& operands) {
   const float g = product(gradient, clip);
   moment1 = sum(product(moment1, s.beta1), product(g, s.rest1));
   moment2 = sum(product(moment2, s.beta2), product(product(g, g), s.rest2));
-  const float denominator = sum(product(root(moment2), t.root_scale), s.eps);
-  parameter = sum(product(parameter, t.keep), product(t.step, quotient(moment1, denominator)));
+  const float denominator = sum(product(operands.root(moment2), t.root_scale), s.eps);
+  parameter = sum(product(parameter, t.keep), product(t.step, operands.quotient(moment1, denominator)));
 }
 
 }  // namespace mhar::kernels

@@ -99,6 +99,7 @@ inline void expect_head_losses(const HeadLossKernels& kernels, Device& device) {
       for (const int64_t rows : {0, 1, 13}) expect_head_loss(kernels, device, {{rows, classes, type}});
     }
     expect_head_loss(kernels, device, {{2, 151936, type}});
+    expect_head_loss(kernels, device, {{3, 100001, type}});
     expect_head_loss(kernels, device, {{7, 264, type}, 1e-2});
     expect_head_loss(kernels, device, {{7, 264, type}, 0.3, 5, 1, true, true, true});
     expect_head_loss(kernels, device, {{7, 264, type}, 0, 60});  // logits whose exponentials leave the range of fp32
