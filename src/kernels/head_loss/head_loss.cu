@@ -22,16 +22,10 @@ constexpr int64_t kClusterPart = 75 * 1024;  // bytes of a row that a block of a
 constexpr int kMostBlocks = 8;               // of a cluster on any device
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
-/// exp of numbers up to 0. The fast one is good to 2^-22 and needs no detour for results below 2^-126.
+/// exp of numbers up to 0.
 template <typename T>
 __device__ float exponential(float x) {
-  if constexpr (sizeof(T) == 4) {
-    return expf(x);
-  } else {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.44269504f));
-    return y;
-  }
+  return sizeof(T) == 4 ? expf(x) : quick_exp(x);
 }
 
 template <typename T, int V>
@@ -147,7 +141,7 @@ __device__ Sums sum_others(const Row<T, V>& row) {
     for (int u = 0; u < kUnroll; ++u) {
       const int index = first + u * threads;
       if (index == row.target) fill(packs[u], -INFINITY, row.lane);
-      if (index < row.kept) store(row.shared(index), packs[u]);
+      if (index < row.kept) store_shared(row.shared(index), packs[u]);
       largest = fmaxf(largest, largest_of(packs[u]));
     }
     sums.raise<T>(largest);

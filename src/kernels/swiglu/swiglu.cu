@@ -15,7 +15,9 @@ __device__ float sigmoid(float x) {
   if constexpr (sizeof(T) == 4) {
     return 1.0f / (1.0f + expf(-x));
   } else {
-    return __fdividef(1.0f, 1.0f + __expf(-x));
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + quick_exp(-x)));
+    return y;
   }
 }
 
