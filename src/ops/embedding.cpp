@@ -21,13 +21,13 @@ Tensor whole_gradient(const Tensor& gradient, const Tensor& ids, int64_t rows) {
 void add_rows(const Tensor& table_gradient, const Tensor& ids, const Tensor& gradient) {
   const auto& kernels = kernels::embedding_kernels_cuda();
   const kernels::EmbeddingSizes z{ids.numel(), gradient.size(1), element_of(gradient.scalar_type())};
-  if (!gradient.is_cuda() || kernels.refuses(z)) {
+  if (!gradient.is_cuda() || kernels.refuses(z) || table_gradient.size(0) > INT32_MAX) {
     table_gradient.add_(whole_gradient(gradient, ids, table_gradient.size(0)));
     return;
   }
-  const auto [sorted, order] = ids.sort(/*stable=*/true, 0, false);
+  const auto [sorted, order] = ids.to(at::kInt).sort(/*stable=*/true, 0, false);  // half the digits to go through
   const Tensor scratch = at::empty({kernels.scratch_bytes(z)}, gradient.options().dtype(at::kByte));
-  const kernels::EmbeddingBackward b{sorted.const_data_ptr<int64_t>(), order.const_data_ptr<int64_t>(),
+  const kernels::EmbeddingBackward b{sorted.const_data_ptr<int32_t>(), order.const_data_ptr<int64_t>(),
                                      gradient.const_data_ptr(), table_gradient.data_ptr(), scratch.data_ptr()};
   require_launched("embedding backward", kernels.backward(z, b, depth_queue(gradient.device())));
 }

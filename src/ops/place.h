@@ -7,8 +7,7 @@ namespace mhar::ops {
 // another stay, and whoever writes one first claims memory for all that share its storage. So gradients can lie where
 // activations were.
 
-/// Gives the memory of a storage back to its allocator. Reading it, or asking for its pointer, is an error until
-/// claim().
+/// Gives the memory of a storage back to its allocator. No view of it may be read or written until claim().
 void release(const at::Tensor& any_view);
 /// Memory, with whatever is in it, if there is none.
 void claim(const at::Tensor& any_view);

@@ -44,16 +44,17 @@ class EmbeddingCuda : public ::testing::Test {
   Values run(const Case& c, const Values& table, const Values& gradient) {
     const auto& kernels = embedding_kernels_cuda();
     const auto ids = ids_of(c);
-    std::vector<int64_t> order(ids.size()), sorted;
+    std::vector<int64_t> order(ids.size());
+    std::vector<int32_t> sorted;
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[a] < ids[b]; });
-    for (const int64_t token : order) sorted.push_back(ids[token]);
+    for (const int64_t token : order) sorted.push_back(static_cast<int32_t>(ids[token]));
     const int64_t bytes = c.sizes.tokens * 8;
-    const Memory places(device_, bytes), orders(device_, bytes), scratch(device_, kernels.scratch_bytes(c.sizes));
-    device_.upload(places.at(), sorted.data(), bytes);
+    const Memory places(device_, bytes / 2), orders(device_, bytes), scratch(device_, kernels.scratch_bytes(c.sizes));
+    device_.upload(places.at(), sorted.data(), bytes / 2);
     device_.upload(orders.at(), order.data(), bytes);
     const Shifted x(device_, gradient, c.shift), e(device_, table, c.shift);
-    const EmbeddingBackward b{static_cast<const int64_t*>(places.at()), static_cast<const int64_t*>(orders.at()),
+    const EmbeddingBackward b{static_cast<const int32_t*>(places.at()), static_cast<const int64_t*>(orders.at()),
                               x.at(), e.at(), scratch.at()};
     expect_done(device_, kernels.backward(c.sizes, b, device_.queue));
     return e.read(c.sizes.type, table.count());

@@ -97,13 +97,14 @@ TEST(Parameters, GradientsLieInPiecesOfWholeBlocks) {
   Decoder model(config, at::kBFloat16, at::kCPU);
   Parameters& parameters = model.parameters();
   const auto& pieces = parameters.gradient();
-  ASSERT_EQ(pieces.size(), 4u);
+  ASSERT_EQ(pieces.size(), 5u);
   int64_t end = 0;
   for (size_t p = 0; p < pieces.size(); ++p) {
     EXPECT_EQ(pieces[p].begin, end);
     end += pieces[p].values.numel();
-    const std::string first =
-        p == 0 ? names::kEmbedding : names::in_layer(static_cast<int64_t>(p) - 1, names::kAttentionNorm);
+    const std::string first = p == 0   ? names::kEmbedding
+                              : p == 4 ? names::kFinalNorm
+                                       : names::in_layer(static_cast<int64_t>(p) - 1, names::kAttentionNorm);
     EXPECT_EQ(parameters.gradient_place(first).data_ptr(), pieces[p].values.data_ptr()) << first;
   }
   EXPECT_EQ(end, parameters.flat().numel());

@@ -20,7 +20,7 @@ struct Piece {
   int64_t first, last;
   bool continues, goes_on;
 
-  __device__ Piece(const EmbeddingSizes& z, const int64_t* ids, int64_t index)
+  __device__ Piece(const EmbeddingSizes& z, const int32_t* ids, int64_t index)
       : first(index * kPiece), last(min(first + kPiece, z.tokens)) {
     continues = first > 0 && ids[first - 1] == ids[first];
     goes_on = last < z.tokens && ids[last] == ids[last - 1];
@@ -92,7 +92,7 @@ template <typename T, int V>
 __global__ void __launch_bounds__(kThreads) embedding_runs_kernel(EmbeddingSizes z, EmbeddingBackward b) {
   Piece piece(z, b.ids, blockIdx.x);
   const Columns<V> columns(z);
-  const int64_t id = b.ids[piece.last - 1];
+  const int32_t id = b.ids[piece.last - 1];
   const bool begins_here = !(piece.continues && b.ids[piece.first] == id);
   if (!columns.inside || !piece.goes_on || !begins_here) return;
   float sum[V];

@@ -12,7 +12,7 @@ struct EmbeddingSizes {
 };
 
 struct EmbeddingBackward {
-  const int64_t* ids;    ///< [P] ascending
+  const int32_t* ids;    ///< [P] ascending
   const int64_t* order;  ///< [P]: the row of `gradient` each of them has, equal ids in ascending order
   const void* gradient;  ///< dx [P, D]
   void* table_gradient;  ///< dE [V, D], added to; rows that no id names are not touched
