@@ -14,7 +14,9 @@ class Recorded : public DeviceGraph {
     // The recording gets memory of its own, so what earlier work left in the cache would only be held twice.
     c10::cuda::device_synchronize();
     c10::cuda::CUDACachingAllocator::emptyCache();
-    const c10::cuda::CUDAStreamGuard aside(c10::cuda::getStreamFromPool());  // the default stream cannot be recorded
+    // The default stream cannot be recorded. Kernels keep their stream's priority: what the work puts on other streams
+    // is there to fill gaps.
+    const c10::cuda::CUDAStreamGuard aside(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
     // Only of this thread and those it starts work on: another may allocate memory meanwhile.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {

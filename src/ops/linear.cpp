@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ops/beside.h"
 #include "ops/place.h"
 #include "ops/shapes.h"
 
@@ -53,11 +54,12 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto saved = context->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
     const at::TensorList values = at::TensorList(saved).slice(2);
-    variable_list result{context->needs_input_grad(0) ? dy.mm(weight) : Tensor()};
     const auto places = context->saved_data["places"].toTensorVector();
-    if (context->needs_input_grad(1)) {
+    variable_list result(1);
+    if (context->needs_input_grad(1)) {  // first, so that it runs beside the other product
       for (Tensor& one : weight_gradients(x, dy, values, places)) result.push_back(std::move(one));
     }
+    if (context->needs_input_grad(0)) result[0] = dy.mm(weight);
     result.resize(1 + values.size() + 2);
     return result;
   }
@@ -87,12 +89,11 @@ std::vector<Tensor> weight_gradients(const Tensor& x, const Tensor& dy, at::Tens
     }
     targets.push_back(gradient);
   }
-  if (side_by_side(targets)) {
-    write_gradient(as_one(targets), fresh, x, dy);
-  } else {
+  run_beside(x.device(), {x, dy}, [&] {
+    if (side_by_side(targets)) return write_gradient(as_one(targets), fresh, x, dy);
     const auto columns = dy.split_with_sizes(rows, 1);
     for (size_t i = 0; i < targets.size(); ++i) write_gradient(targets[i], fresh, x, columns[i]);
-  }
+  });
   return std::vector<Tensor>(values.size());
 }
 
