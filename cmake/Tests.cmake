@@ -32,6 +32,7 @@ if(MHAR_TORCH)
   mhar_tests(residual TORCH LINK mhar_residual)
   mhar_tests(model TORCH LINK mhar_model)
   mhar_tests(train TORCH LINK mhar_train)
+  mhar_tests(bench TORCH LINK mhar_bench)
 endif()
 
 # tests/fuzz/NAME.cpp becomes fuzz_NAME (libFuzzer); scripts/fuzz runs them for a bounded time.

@@ -95,7 +95,7 @@ def test_help(mhar):
 
 
 def test_no_measurement_named(mhar):
-    assert "a command: read, got none; see mhar bench --help" in mhar("bench", code=2).message
+    assert "a command: read, step, got none; see mhar bench --help" in mhar("bench", code=2).message
     assert "did you mean read?" in mhar("bench", "raed", code=2).message
 
 
