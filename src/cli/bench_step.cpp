@@ -10,6 +10,7 @@
 #include "cli/bench_step_tables.h"
 #include "cli/usage.h"
 #include "train/device.h"
+#include "train/recorded_update.h"
 
 namespace mhar::cli {
 namespace {
@@ -95,8 +96,13 @@ int run(const StepOptions& options) {
   const RunConfig config = configured(options);
   one_a_design(config, options.designs);  // refuses what cannot be, before anything is measured
   if (options.peers) bench::require_step_peers(script_of(options), options.peer_only);
+  const at::Device device = choose_device(config.device);
+  if (device.is_cuda() && config.cuda_graph && options.warm_up <= kEagerUpdates) {
+    throw InputError({"option --warm-up", "", fmt::format("more than {} with a CUDA graph", kEagerUpdates),
+                      std::to_string(options.warm_up), "leave it out, or add --cuda-graph false"});
+  }
   make_deterministic(config.threads);
-  const c10::DeviceGuard guard(choose_device(config.device));
+  const c10::DeviceGuard guard(device);
   if (options.table.empty()) {
     measure_scale(options, config);
   } else {

@@ -53,11 +53,12 @@ ops::LinearWeight Decoder::head() const { return matrix(config_.tied ? names::kE
 Tensor Decoder::weight(int64_t layer, const char* name) const { return parameters_->get(names::in_layer(layer, name)); }
 
 const ops::RotaryTable& Decoder::rotary(int64_t length) const {
-  if (!rotary_.cosine.defined() || rotary_.cosine.size(0) < length) {
+  if (rotary_.empty() || rotary_.back().cosine.size(0) < length) {
     const int64_t size = std::max<int64_t>({length, config_.sequence, 1});
-    rotary_ = ops::rotary_table(inverse_frequencies(config_), size, parameters_->type(), parameters_->device());
+    rotary_.push_back(
+        ops::rotary_table(inverse_frequencies(config_), size, parameters_->type(), parameters_->device()));
   }
-  return rotary_;
+  return rotary_.back();
 }
 
 ops::LinearWeight Decoder::matrix(const std::string& name) const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,7 +57,7 @@ class Decoder {
   ModelConfig config_;
   std::unique_ptr<residual::Design> design_;
   std::unique_ptr<Parameters> parameters_;
-  mutable ops::RotaryTable rotary_;  // grows with the longest sequence seen
+  mutable std::deque<ops::RotaryTable> rotary_;  // the last is of the longest sequence seen; recordings use the others
 };
 
 /// The design object a configuration asks for. Throws InputError for an unknown design or heads that do not divide.

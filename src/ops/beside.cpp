@@ -35,6 +35,9 @@ class Beside {
 
   /// Whether this is the first work of a backward pass, which autograd numbers.
   bool begins(int pass) { return std::exchange(pass_, pass) != pass; }
+  /// Whether the pass before broke off.
+  bool left_over() const { return !pieces_.empty(); }
+  void settle() const { guard_.synchronizeStream(stream_); }
   void end() {
     while (!pieces_.empty()) wait_for_oldest();
   }
@@ -58,14 +61,26 @@ class Beside {
   int pass_ = -1;
 };
 
+// What is left on the stream may belong to a recording that was given up; nothing can wait for that.
+std::shared_ptr<Beside> fresh_after_failure(const Beside& failed) {
+  try {
+    failed.settle();
+  } catch (const std::exception&) {
+  }
+  auto fresh = std::make_shared<Beside>(failed.device());
+  fresh->begins(torch::autograd::get_current_graph_task_id());
+  return fresh;
+}
+
 }  // namespace
 
 void run_beside(at::Device device, std::vector<at::Tensor> used, const std::function<void()>& work) {
   if (!device.is_cuda()) return work();
-  // Autograd has a thread of its own for each device, which runs all of its backward passes one after another.
+  // Autograd has a thread of its own for each device.
   thread_local std::shared_ptr<Beside> mine;
   if (!mine || mine->device() != device) mine = std::make_shared<Beside>(device);
   if (mine->begins(torch::autograd::get_current_graph_task_id())) {
+    if (mine->left_over()) mine = fresh_after_failure(*mine);
     torch::autograd::Engine::get_default_engine().queue_callback([beside = mine] { beside->end(); });
   }
   mine->run(std::move(used), work);

@@ -56,7 +56,8 @@ struct Linear : torch::autograd::Function<Linear> {
     const at::TensorList values = at::TensorList(saved).slice(2);
     const auto places = context->saved_data["places"].toTensorVector();
     variable_list result(1);
-    if (context->needs_input_grad(1)) {  // first, so that it runs beside the other product
+    const auto learns = [](const Tensor& value) { return value.requires_grad(); };
+    if (std::any_of(values.begin(), values.end(), learns)) {  // first, so that it runs beside the other product
       for (Tensor& one : weight_gradients(x, dy, values, places)) result.push_back(std::move(one));
     }
     if (context->needs_input_grad(0)) result[0] = dy.mm(weight);
@@ -80,19 +81,24 @@ std::vector<Tensor> weight_gradients(const Tensor& x, const Tensor& dy, at::Tens
   const auto defined = [](const Tensor& tensor) { return tensor.defined(); };
   if (!std::all_of(places.begin(), places.end(), defined)) return dy.t().mm(x).split_with_sizes(rows, 0);
   const bool fresh = std::none_of(values.begin(), values.end(), [](const Tensor& v) { return v.grad().defined(); });
-  std::vector<Tensor> targets;
+  std::vector<Tensor> targets(values.size());  // undefined: frozen
   for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i].requires_grad()) continue;
     Tensor& gradient = values[i].mutable_grad();
     if (!gradient.defined()) {
       claim(places[i]);
       gradient = fresh ? places[i] : places[i].zero_();
     }
-    targets.push_back(gradient);
+    targets[i] = gradient;
   }
   run_beside(x.device(), {x, dy}, [&] {
-    if (side_by_side(targets)) return write_gradient(as_one(targets), fresh, x, dy);
+    if (std::all_of(targets.begin(), targets.end(), defined) && side_by_side(targets)) {
+      return write_gradient(as_one(targets), fresh, x, dy);
+    }
     const auto columns = dy.split_with_sizes(rows, 1);
-    for (size_t i = 0; i < targets.size(); ++i) write_gradient(targets[i], fresh, x, columns[i]);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      if (targets[i].defined()) write_gradient(targets[i], fresh, x, columns[i]);
+    }
   });
   return std::vector<Tensor>(values.size());
 }

@@ -49,7 +49,7 @@ struct SwigluLinear : torch::autograd::Function<SwigluLinear> {
         kernels_for(gate_up)->backward(
             sizes, {gate_up.const_data_ptr(), dinner.const_data_ptr(), dgate_up.data_ptr(), inner.data_ptr()},
             depth_queue(gate_up.device())));
-    if (!context->needs_input_grad(1)) return {dgate_up, Tensor(), Tensor()};
+    if (!down.requires_grad()) return {dgate_up, Tensor(), Tensor()};
     const auto places = context->saved_data["places"].toTensorVector();
     return {dgate_up, weight_gradients(inner, dy, {down}, places)[0], Tensor()};
   }

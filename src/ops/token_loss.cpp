@@ -111,7 +111,8 @@ struct HeadAndLoss : torch::autograd::Function<HeadAndLoss> {
     const Tensor squares = options.z_loss != 0 ? at::empty_like(losses) : Tensor();
     const auto* kernels = kernels_for(buffer);
     // Nothing is lost in a place that no gradient has been written to yet.
-    const bool in_place = options.starts_backward && options.head_place.defined() && !head.grad().defined();
+    const bool in_place =
+        options.starts_backward && options.head_place.defined() && head.requires_grad() && !head.grad().defined();
     Tensor dhidden, dhead;
     std::optional<HeadGradient> sum_of_chunks;
     if (options.differentiable) {

@@ -5,8 +5,6 @@
 namespace mhar {
 namespace {
 
-constexpr int64_t kEagerUpdates = 3;
-
 // A microbatch without targets does other work, so whether there are any belongs to the shape.
 std::vector<std::vector<int64_t>> shape_of(const std::vector<Batch>& batches) {
   std::vector<std::vector<int64_t>> shape;

@@ -8,6 +8,9 @@
 
 namespace mhar {
 
+/// Updates of one shape before it is recorded: libraries settle their choices in them.
+inline constexpr int64_t kEagerUpdates = 3;
+
 /// The device's work of an update, queued operation by operation at first, then recorded once and replayed whole: the
 /// same kernels in the same order, so the same bits, without the host's time between them.
 class RecordedUpdate {
@@ -18,9 +21,8 @@ class RecordedUpdate {
   /// Records on a GPU alone, where `wanted`.
   RecordedUpdate(at::Device device, bool wanted) : device_(device), wanted_(wanted && device.is_cuda()) {}
 
-  /// Runs `work` on `batches`, replayed where they have the recorded shape. The recording is made after as many updates
-  /// of one shape as libraries need to settle their choices; batches of another shape run eagerly, and so does
-  /// everything where the work could not be recorded. All three are logged once.
+  /// Runs `work` on `batches`, replayed where they have the recorded shape. Batches of another shape run eagerly, and
+  /// so does everything where the work could not be recorded. Each of the three is logged once.
   void run(const std::vector<Batch>& batches, const Work& work);
   /// Memory the work uses has moved: what was recorded is void.
   void forget();

@@ -117,6 +117,7 @@ at::Tensor Trainer::report_of(size_t microbatches) const {
 }
 
 void Trainer::update(const std::vector<Batch>& batches) {
+  model_.parameters().release_gradient();  // a recording must not see memory that others will have by its replay
   const at::Tensor report = report_of(batches.size());
   const std::vector<GradientPiece> gradient = accumulate(batches);
   ops::clip(values_of(gradient), config_.clip, report);

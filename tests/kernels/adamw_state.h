@@ -93,15 +93,20 @@ struct AdamwState {
     return {adamw_case, p, g, m, v};
   }
 
-  /// Moments and gradients of every size, so that each special case of a division and a root occurs.
+  /// Moments and gradients of every size, so that each special case of a division and a root occurs. Eight neighbours
+  /// are of about one size: a kernel that looks at groups meets all that are ordinary and all kinds that are not.
   static AdamwState of_every_size(const AdamwCase& adamw_case, int64_t count) {
     std::mt19937_64 generator(6);
-    std::uniform_real_distribution<float> exponent(-140.0f, 60.0f), sign(-1.0f, 1.0f);
-    const auto draw = [&] { return std::copysign(std::exp2(exponent(generator)), sign(generator)); };
+    std::uniform_real_distribution<float> exponent(-140.0f, 60.0f), near(-3.0f, 3.0f), sign(-1.0f, 1.0f);
     std::vector<float> p(count), g(count), m(count), v(count);
+    float sizes[4] = {};
+    const auto draw = [&](int of) { return std::copysign(std::exp2(sizes[of] + near(generator)), sign(generator)); };
     for (int64_t i = 0; i < count; ++i) {
-      p[i] = draw(), g[i] = draw(), m[i] = draw(), v[i] = std::abs(draw());
-      if (i % 23 == 0) g[i] = 0.0f, m[i] = i % 46 == 0 ? 0.0f : -0.0f, v[i] = 0.0f;
+      if (i % 8 == 0) {
+        for (float& size : sizes) size = exponent(generator);
+      }
+      p[i] = draw(0), g[i] = draw(1), m[i] = draw(2), v[i] = std::abs(draw(3));
+      if (i / 8 % 23 == 0) g[i] = 0.0f, m[i] = i % 2 == 0 ? 0.0f : -0.0f, v[i] = 0.0f;
     }
     return {adamw_case, p, g, m, v};
   }

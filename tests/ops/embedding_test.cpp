@@ -12,7 +12,8 @@ using namespace mhar::testing;
 
 struct Table {
   Tensor value, place;
-  explicit Table(at::ScalarType type) : value(normal({9, 5}, 1).to(type).requires_grad_()) {
+  explicit Table(at::ScalarType type, at::Device device = at::kCPU)
+      : value(normal({9, 5}, 1).to(device, type).requires_grad_()) {
     place = at::full({9, 5}, 77.0, value.options().requires_grad(false));
   }
 };
@@ -35,6 +36,19 @@ TEST_P(EmbeddingOp, WritesTheGradientThatAutogradGives) {
   embedding({table.value, table.place}, ids()).backward(dy);
   embedding({plain.value, {}}, ids()).backward(dy);
   EXPECT_TRUE(at::equal(table.place, plain.value.grad()));
+}
+
+// Sums of fp64 on the CPU are the truth: other devices have kernels of their own.
+TEST_P(EmbeddingOp, FollowsTheCpu) {
+  for (const at::Device device : devices()) {
+    const Table table(GetParam(), device);
+    const Tensor dy = normal({6, 5}, 2).to(GetParam()), start = normal({9, 5}, 3).to(GetParam());
+    table.place.copy_(start);
+    table.value.mutable_grad() = table.place;  // as a tied head leaves it
+    embedding({table.value, table.place}, ids().to(device)).backward(dy.to(device));
+    const Tensor exact = start.to(at::kDouble).index_add(0, ids(), dy.to(at::kDouble));
+    EXPECT_LE(relative_distance(table.place, values<double>(exact)), GetParam() == at::kBFloat16 ? 4e-3 : 1e-6);
+  }
 }
 
 TEST(EmbeddingOp, MayBeDifferentiatedTwice) {

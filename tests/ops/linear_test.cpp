@@ -90,6 +90,26 @@ TEST(Linear, FrozenWeightsGetNone) {
   EXPECT_TRUE(weights.gradients.isnan().all().item<bool>());
 }
 
+TEST(Linear, TheOthersOfAFrozenWeightLearn) {
+  for (const bool places : {true, false}) {
+    for (const size_t frozen : {0u, 1u, 2u}) {
+      const Weights weights(0, places);
+      weights.all[frozen].value.requires_grad_(false);
+      const Tensor x = normal({5, kWidth}, 2, at::kFloat), dy = normal({5, 14}, 3, at::kFloat);
+      linear(x, weights.all).backward(dy);
+      int64_t from = 0;
+      for (size_t i = 0; i < 3; ++i) {
+        const Tensor& gradient = weights.all[i].value.grad();
+        EXPECT_EQ(gradient.defined(), i != frozen) << i;
+        if (gradient.defined()) {
+          EXPECT_TRUE(at::allclose(gradient, dy.narrow(1, from, kRows[i]).t().mm(x), 0, 1e-5)) << i;
+        }
+        from += kRows[i];
+      }
+    }
+  }
+}
+
 TEST(Linear, OtherShapesAreRefused) {
   const Weights weights(0);
   const auto refused = [](const std::function<void()>& call, const char* wanted) {

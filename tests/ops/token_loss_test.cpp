@@ -54,6 +54,31 @@ TEST(TokenLoss, FollowsTheReference) {
   }
 }
 
+TEST(TokenLoss, TheHeadsGradientIsWrittenToItsPlace) {
+  for (const at::Device device : devices()) {
+    for (const int64_t bytes : {int64_t{1} << 30, int64_t{4} * 11 * 2}) {  // one chunk, and several
+      const Tensor x = normal({6, 5}, 1, at::kFloat).to(device), w = normal({11, 5}, 2, at::kFloat).to(device);
+      const Tensor targets = ids({3, -1, 0, 10, -100, 7}).to(device);
+      const Outcome plain = run(x, w, targets, {.weight = 0.25, .logit_bytes = bytes});
+      const Tensor head = w.clone().requires_grad_(), place = at::full_like(w, NAN);
+      const TokenLossOptions options{
+          .weight = 0.25, .starts_backward = true, .logit_bytes = bytes, .head_place = place};
+      const auto backward = [&] {
+        token_loss(x.clone().requires_grad_(), head, targets, options).objective.backward();
+      };
+      backward();
+      EXPECT_EQ(head.grad().data_ptr(), place.data_ptr());
+      EXPECT_TRUE(at::equal(place, plain.dhead));
+      backward();  // where a gradient lies already, the next is added
+      EXPECT_TRUE(at::equal(place, 2 * plain.dhead));
+      const Tensor frozen = w.clone();
+      token_loss(x.clone().requires_grad_(), frozen, targets, options).objective.backward();
+      EXPECT_FALSE(frozen.grad().defined());
+      EXPECT_TRUE(at::equal(place, 2 * plain.dhead));
+    }
+  }
+}
+
 // Case 43: also with P not a multiple of the chunk, and smaller than one.
 TEST(TokenLoss, ChunksDoNotMatter) {
   const Tensor x = normal({37, 8}, 1, at::kFloat), w = normal({100, 8}, 2, at::kFloat);

@@ -16,32 +16,33 @@ constexpr int kGroup = 8;
 constexpr int kThreads = 256;
 
 /// Correctly rounded for operands of ordinary size, without a branch: what the processor's own division and root do
-/// before they look for special cases. `rare` becomes true where a moment is not of that size; the result is void then.
-/// The divisor needs no look: it follows from the second moment, see ordinary().
+/// before they look for special cases. `rare` becomes true where a moment is neither of that size nor zero, as those of
+/// embedding rows without a token are; the result is void then. The divisor needs no look: it follows from the second
+/// moment, see ordinary().
 struct OrdinaryOperands {
   bool rare = false;
 
   __device__ float quotient(float a, float b) {
-    rare |= !(fabsf(a) > 0x1p-90f && fabsf(a) < 0x1p60f);
+    rare |= !(fabsf(a) > 0x1p-90f && fabsf(a) < 0x1p60f) && a != 0.0f;
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
     r = __fmaf_rn(r, __fmaf_rn(-b, r, 1.0f), r);
     const float q = __fmul_rn(a, r);
-    return __fmaf_rn(r, __fmaf_rn(-b, q, a), q);
+    return a == 0.0f ? a : __fmaf_rn(r, __fmaf_rn(-b, q, a), q);
   }
 
   __device__ float root(float a) {
-    rare |= !(a > 0x1p-100f && a < 0x1p40f);
+    rare |= !(a > 0x1p-100f && a < 0x1p40f) && a != 0.0f;
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(a));
     const float q = __fmul_rn(a, r);
-    return __fmaf_rn(__fmaf_rn(-q, q, a), __fmul_rn(0.5f, r), q);
+    return a == 0.0f ? a : __fmaf_rn(__fmaf_rn(-q, q, a), __fmul_rn(0.5f, r), q);
   }
 };
 
-/// Whether ordinary second moments give divisors between 2^-50 and 2^36, all quotients by which are ordinary.
+/// Whether such second moments give divisors between 2^-51 and 2^36, all quotients by which are ordinary.
 __device__ bool ordinary(const AdamwScalars& scalars, const AdamwStep& step) {
-  return scalars.eps >= 0.0f && scalars.eps < 0x1p30f && step.root_scale >= 1.0f && step.root_scale < 0x1p15f;
+  return scalars.eps >= 0x1p-51f && scalars.eps < 0x1p30f && step.root_scale >= 1.0f && step.root_scale < 0x1p15f;
 }
 
 struct Values {

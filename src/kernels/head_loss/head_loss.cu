@@ -14,9 +14,10 @@ namespace {
 using namespace pointwise;
 
 // 151,936 bf16 logits are 304 KB, more than the shared memory of a multiprocessor. From 9.0 on a cluster of blocks
-// shares a row: each keeps its part, and three blocks fit a multiprocessor, so that one reads while another computes or
-// writes. Elsewhere a block owns a row: as much of it as shared memory holds is read once, and the rest (13 MB over a
-// GPU) is still in the L2 when the gradient reads it again. Either way the row crosses the memory bus once each way.
+// shares a row: each keeps its part, and two or three blocks fit a multiprocessor, so that one reads while another
+// computes or writes. Elsewhere a block owns a row: as much of it as shared memory holds is read once, and the rest (13
+// MB over a GPU) is still in the L2 when the gradient reads it again. Either way the row crosses the memory bus once
+// each way.
 constexpr int kWarp = 32, kMostThreads = 1024, kClusterThreads = 512, kUnroll = 4;
 constexpr int64_t kClusterPart = 75 * 1024;  // bytes of a row that a block of a cluster keeps
 constexpr int kMostBlocks = 8;               // of a cluster on any device
@@ -241,13 +242,14 @@ const char* refuses(const HeadLossSizes& z) {
   return taken(z.type) ? nullptr : kTypes;
 }
 
-/// Blocks of the cluster for a row, 1: a cluster is of no use, or the device has none.
-int cluster_blocks(int device, int64_t row_bytes) {
-  int major = 0;
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+/// Blocks of the cluster for a row, 1: a cluster is of no use, or the device has none or runs code for those before it.
+template <typename Kernel>
+int cluster_blocks(Kernel kernel, int64_t row_bytes) {
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess || attributes.ptxVersion < 90) return 1;
   int blocks = 1;
   while (blocks < kMostBlocks && blocks * kClusterPart < row_bytes) blocks *= 2;
-  return major >= 9 && blocks * kClusterPart >= row_bytes ? blocks : 1;
+  return blocks * kClusterPart >= row_bytes ? blocks : 1;
 }
 
 template <typename Kernel>
@@ -278,7 +280,7 @@ int launch(const HeadLossSizes& z, const HeadLoss& a, cudaStream_t stream) {
   int device = 0, most = 0;
   cudaGetDevice(&device);
   const int64_t vectors = z.classes / V, bytes = static_cast<int64_t>(sizeof(Pack<T, V>));
-  const int blocks = a.gradient ? cluster_blocks(device, vectors * bytes) : 1;
+  const int blocks = a.gradient ? cluster_blocks(head_loss_cluster_kernel<T, V>, vectors * bytes) : 1;
   if (blocks > 1) return launch_cluster<T, V>(z, a, blocks, stream);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   const int64_t room = most - static_cast<int64_t>(kMostThreads / kWarp * sizeof(Sums));
