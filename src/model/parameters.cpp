@@ -63,20 +63,12 @@ void Parameters::make_pieces() {
   cut(flat_.numel());
   for (size_t i = 0, p = 0; i < specs_.size(); ++i) {
     while (offsets_[i] >= pieces_[p].begin + pieces_[p].values.numel()) ++p;
-    places_.push_back(
-        pieces_[p].values.narrow(0, offsets_[i] - pieces_[p].begin, specs_[i].count()).view(specs_[i].shape));
+    const auto& [first, values] = pieces_[p];
+    const int64_t from = offsets_[i] - first, to = from + specs_[i].count();
+    places_.push_back(values.slice(0, from, to).view(specs_[i].shape));
+    const int64_t next = i + 1 < specs_.size() ? offsets_[i + 1] - first : values.numel();
+    if (next > to) gaps_.push_back(values.slice(0, to, next));
   }
-  for (const GradientPiece& piece : pieces_) {
-    if (padded(piece)) piece.values.zero_();  // nobody writes what lies between parameters
-  }
-}
-
-bool Parameters::padded(const GradientPiece& piece) const {
-  int64_t parameters = 0;
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    if (places_[i].is_alias_of(piece.values)) parameters += places_[i].numel();
-  }
-  return parameters != piece.values.numel();
 }
 
 const std::vector<GradientPiece>& Parameters::gradient() {
@@ -96,6 +88,7 @@ const std::vector<GradientPiece>& Parameters::gradient() {
   }
   // Hundreds of small ones, which would take a launch each.
   if (!targets.empty()) at::_foreach_copy_(targets, elsewhere);
+  if (!gaps_.empty()) at::_foreach_zero_(gaps_);
   return pieces_;
 }
 
@@ -104,13 +97,10 @@ void Parameters::clear_gradient() {
   for (at::Tensor& view : views_) view.mutable_grad().reset();
 }
 
-// Fresh pages cost the CPU more than they are worth, and padding has to stay zero.
 void Parameters::release_gradient() {
   clear_gradient();
-  if (!device().is_cuda()) return;
-  for (const GradientPiece& piece : pieces_) {
-    if (!padded(piece)) ops::release(piece.values);
-  }
+  if (!device().is_cuda()) return;  // fresh pages cost the CPU more than they are worth
+  for (const GradientPiece& piece : pieces_) ops::release(piece.values);
 }
 
 at::Tensor Parameters::gradient_place(const std::string& name) const {

@@ -60,7 +60,6 @@ class Parameters {
 
  private:
   void make_pieces();
-  bool padded(const GradientPiece& piece) const;
 
   std::vector<ParameterSpec> specs_;
   std::map<std::string, size_t> index_;
@@ -68,6 +67,7 @@ class Parameters {
   std::vector<at::Tensor> views_;
   std::vector<GradientPiece> pieces_;  // none before the first gradient
   std::vector<at::Tensor> places_;     // of each parameter in its piece
+  std::vector<at::Tensor> gaps_;       // between them
   at::Tensor flat_;
   int64_t count_ = 0;
 };

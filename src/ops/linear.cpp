@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ops/beside.h"
 #include "ops/place.h"
 #include "ops/shapes.h"
 
@@ -57,7 +56,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto places = context->saved_data["places"].toTensorVector();
     variable_list result(1);
     const auto learns = [](const Tensor& value) { return value.requires_grad(); };
-    if (std::any_of(values.begin(), values.end(), learns)) {  // first, so that it runs beside the other product
+    if (std::any_of(values.begin(), values.end(), learns)) {
       for (Tensor& one : weight_gradients(x, dy, values, places)) result.push_back(std::move(one));
     }
     if (context->needs_input_grad(0)) result[0] = dy.mm(weight);
@@ -91,15 +90,14 @@ std::vector<Tensor> weight_gradients(const Tensor& x, const Tensor& dy, at::Tens
     }
     targets[i] = gradient;
   }
-  run_beside(x.device(), {x, dy}, [&] {
-    if (std::all_of(targets.begin(), targets.end(), defined) && side_by_side(targets)) {
-      return write_gradient(as_one(targets), fresh, x, dy);
-    }
+  if (std::all_of(targets.begin(), targets.end(), defined) && side_by_side(targets)) {
+    write_gradient(as_one(targets), fresh, x, dy);
+  } else {
     const auto columns = dy.split_with_sizes(rows, 1);
     for (size_t i = 0; i < targets.size(); ++i) {
       if (targets[i].defined()) write_gradient(targets[i], fresh, x, columns[i]);
     }
-  });
+  }
   return std::vector<Tensor>(values.size());
 }
 

@@ -17,8 +17,7 @@ struct LinearWeight {
 ///
 /// Where every place is defined, backward returns no gradient of the weights to autograd: their GEMM writes it. With
 /// value.grad() undefined it replaces what is in the place, which becomes value.grad(); otherwise it is added to
-/// value.grad(). That spares a buffer, an addition, and filling the place with zeros. On a GPU that GEMM runs beside
-/// the rest of the backward pass (ops/beside.h).
+/// value.grad(). That spares a buffer, an addition, and filling the place with zeros.
 /// Throws std::invalid_argument when widths or the slot's shape differ.
 at::Tensor linear(const at::Tensor& x, const std::vector<LinearWeight>& weights, const at::Tensor& slot = {});
 

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "base/error.h"
+
 namespace mhar {
 namespace {
 
@@ -52,12 +54,11 @@ void RecordedUpdate::record(const std::vector<Batch>& batches, const Work& work)
   }
   try {
     graph_ = ops::record(device_, [&] { work(inputs_); });
-    spdlog::info("updates are one CUDA graph from now on");
   } catch (const std::exception& fault) {
-    wanted_ = false;
-    forget();
-    spdlog::warn("updates run without a CUDA graph: {}", first_line(fault.what()));
+    throw RunError({"record an update", "", "work that a CUDA graph takes", first_line(fault.what()),
+                    "go on from the last checkpoint with --cuda-graph false"});
   }
+  spdlog::info("updates are one CUDA graph from now on");
 }
 
 }  // namespace mhar

@@ -16,7 +16,7 @@ TEST(StepKinds, KernelsOfThisProject) {
   EXPECT_EQ(kind_of(room + "norm_backward_kernel<float>(mhar::kernels::NormSizes)"), StepKind::pointwise);
   EXPECT_EQ(kind_of(room + "forward_kernel<float>(mhar::kernels::QkRopeSizes, int)"), StepKind::pointwise);
   EXPECT_EQ(kind_of(room + "swiglu_backward_kernel<float>(mhar::kernels::SwigluSizes)"), StepKind::pointwise);
-  EXPECT_EQ(kind_of(room + "head_loss_cluster_kernel<float, 4>(mhar::kernels::HeadLossSizes)"), StepKind::loss);
+  EXPECT_EQ(kind_of(room + "head_loss_kernel<float, 4>(mhar::kernels::HeadLossSizes)"), StepKind::loss);
   EXPECT_EQ(kind_of(room + "squares_kernel<float>(mhar::kernels::ClipArguments)"), StepKind::optimizer);
   EXPECT_EQ(kind_of(room + "whole_groups_kernel(mhar::kernels::AdamwArguments)"), StepKind::optimizer);
 }

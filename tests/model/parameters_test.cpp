@@ -116,6 +116,23 @@ TEST(Parameters, GradientsLieInPiecesOfWholeBlocks) {
   }
 }
 
+// Memory that comes back holds anything, between the parameters too, and the norm goes over all of it.
+TEST(Parameters, WhatLiesBetweenParametersIsZeroAgain) {
+  for (const auto& entry : residual::registry()) {
+    Decoder model = small_model(small_config(entry.name), at::kBFloat16);
+    Parameters& parameters = model.parameters();
+    const auto backward = [&] { model.hidden(some_ids(2, 5, 37)).square().sum().backward(); };
+    parameters.clear_gradient();
+    backward();
+    const Tensor once = flat_gradient(parameters).clone();
+    parameters.clear_gradient();
+    flat_gradient(parameters).fill_(7);
+    parameters.clear_gradient();
+    backward();
+    EXPECT_TRUE(at::equal(flat_gradient(parameters), once)) << entry.name;
+  }
+}
+
 TEST(Parameters, ClearedGradientsAreWrittenAnew) {
   for (const auto& entry : residual::registry()) {
     Decoder model = small_model(small_config(entry.name), at::kFloat);

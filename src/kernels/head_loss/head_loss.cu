@@ -1,5 +1,3 @@
-#include <cooperative_groups.h>
-
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -13,14 +11,10 @@ namespace {
 
 using namespace pointwise;
 
-// 151,936 bf16 logits are 304 KB, more than the shared memory of a multiprocessor. From 9.0 on a cluster of blocks
-// shares a row: each keeps its part, and two or three blocks fit a multiprocessor, so that one reads while another
-// computes or writes. Elsewhere a block owns a row: as much of it as shared memory holds is read once, and the rest (13
-// MB over a GPU) is still in the L2 when the gradient reads it again. Either way the row crosses the memory bus once
+// A block owns a row. 151,936 bf16 logits are 304 KB: as much of the row as shared memory holds is read once, and the
+// rest (13 MB over a GPU) is still in the L2 when the gradient reads it again. So the row crosses the memory bus once
 // each way.
-constexpr int kWarp = 32, kMostThreads = 1024, kClusterThreads = 512, kUnroll = 4;
-constexpr int64_t kClusterPart = 75 * 1024;  // bytes of a row that a block of a cluster keeps
-constexpr int kMostBlocks = 8;               // of a cluster on any device
+constexpr int kWarp = 32, kMostThreads = 1024, kUnroll = 4;
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 /// exp of numbers up to 0.
@@ -87,29 +81,7 @@ __device__ Sums of_block(Sums mine) {
   return all;
 }
 
-/// The sums over the blocks that share a row, added in order: the same bits in each. No block may end or come here
-/// again before the others have read its part.
-template <typename T>
-__device__ Sums of_cluster(const Sums& mine) {
-  Sums all;
-#if __CUDA_ARCH__ >= 900
-  __shared__ Sums part;
-  const auto cluster = cooperative_groups::this_cluster();
-  if (threadIdx.x == 0) part = mine;
-  cluster.sync();
-  for (unsigned block = 0; block < cluster.num_blocks(); ++block) all.add<T>(*cluster.map_shared_rank(&part, block));
-  cluster.barrier_arrive();
-#endif
-  return all;
-}
-
-__device__ void leave_cluster() {
-#if __CUDA_ARCH__ >= 900
-  cooperative_groups::this_cluster().barrier_wait();
-#endif
-}
-
-/// A block's part of a row as vectors, and where the target lies in it, if it does.
+/// A row as vectors, and where its target lies.
 template <typename T, int V>
 struct Row {
   T* logits;
@@ -185,17 +157,13 @@ __device__ void write_gradient(const Row<T, V>& row, float largest, float share,
   }
 }
 
-/// `part`: vectors of a row for each of its `blocks`, of which this is number `block`.
-template <typename T, int V, bool kCluster>
-__device__ void head_loss_row_of(const HeadLossSizes& z, const HeadLoss& a, int part, int kept, int64_t p, int block) {
-  const int64_t y = a.targets[p];
-  T* logits = static_cast<T*>(a.logits) + p * z.classes;
-  const int all = static_cast<int>(z.classes / V), first = min(block * part, all);
-  const Row<T, V> row{logits + int64_t{first} * V, min(part, all - first), kept, static_cast<int>(y / V) - first,
-                      static_cast<int>(y % V)};
-  const bool speaks = threadIdx.x == 0 && block == 0;
+template <typename T, int V>
+__global__ void __launch_bounds__(kMostThreads) head_loss_kernel(HeadLossSizes z, HeadLoss a, int kept) {
+  const int64_t p = blockIdx.x, y = a.targets[p];
+  Row<T, V> row{static_cast<T*>(a.logits) + p * z.classes, static_cast<int>(z.classes / V), kept,
+                static_cast<int>(y / V), static_cast<int>(y % V)};
   if (y < 0) {
-    if (speaks) {
+    if (threadIdx.x == 0) {
       a.loss[p] = 0.0f;
       if (a.squares != nullptr) a.squares[p] = 0.0f;
     }
@@ -207,34 +175,20 @@ __device__ void head_loss_row_of(const HeadLossSizes& z, const HeadLoss& a, int 
     return;
   }
   if (y >= z.classes) {
-    if (speaks) a.loss[p] = NAN;
+    if (threadIdx.x == 0) a.loss[p] = NAN;
     return;
   }
-  const float x = widen(logits[y]);  // before any block of the row writes
-  Sums sums = sum_others(row);
-  if constexpr (kCluster) sums = of_cluster<T>(sums);
+  const float x = widen(row.logits[y]);
+  const Sums sums = sum_others(row);
   const float largest = fmaxf(x, sums.largest);
   const HeadLossRow result = head_loss_row(x, largest, sums.sum * expf(sums.largest - largest), a.z_loss);
-  if (speaks) {
+  if (threadIdx.x == 0) {
     a.loss[p] = result.loss;
     if (a.squares != nullptr) a.squares[p] = result.lse * result.lse;
   }
-  if (a.gradient) {
-    const float weight = static_cast<float>(a.weight) * (a.scale != nullptr ? *a.scale : 1.0f);
-    write_gradient(row, largest, weight * result.share, weight * result.target);
-  }
-  if constexpr (kCluster) leave_cluster();
-}
-
-template <typename T, int V>
-__global__ void __launch_bounds__(kMostThreads) head_loss_kernel(HeadLossSizes z, HeadLoss a, int kept) {
-  head_loss_row_of<T, V, false>(z, a, static_cast<int>(z.classes / V), kept, blockIdx.x, 0);
-}
-
-template <typename T, int V>
-__global__ void __launch_bounds__(kClusterThreads, 3)
-    head_loss_cluster_kernel(HeadLossSizes z, HeadLoss a, int part, int blocks) {
-  head_loss_row_of<T, V, true>(z, a, part, part, blockIdx.x / blocks, blockIdx.x % blocks);
+  if (!a.gradient) return;
+  const float weight = static_cast<float>(a.weight) * (a.scale != nullptr ? *a.scale : 1.0f);
+  write_gradient(row, largest, weight * result.share, weight * result.target);
 }
 
 const char* refuses(const HeadLossSizes& z) {
@@ -242,53 +196,20 @@ const char* refuses(const HeadLossSizes& z) {
   return taken(z.type) ? nullptr : kTypes;
 }
 
-/// Blocks of the cluster for a row, 1: a cluster is of no use, or the device has none or runs code for those before it.
-template <typename Kernel>
-int cluster_blocks(Kernel kernel, int64_t row_bytes) {
-  cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess || attributes.ptxVersion < 90) return 1;
-  int blocks = 1;
-  while (blocks < kMostBlocks && blocks * kClusterPart < row_bytes) blocks *= 2;
-  return blocks * kClusterPart >= row_bytes ? blocks : 1;
-}
-
-template <typename Kernel>
-int allow_shared(Kernel kernel, int64_t bytes) {
-  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-}
-
-template <typename T, int V>
-int launch_cluster(const HeadLossSizes& z, const HeadLoss& a, int blocks, cudaStream_t stream) {
-  const int64_t part = (z.classes / V + blocks - 1) / blocks, bytes = part * static_cast<int64_t>(sizeof(Pack<T, V>));
-  const auto kernel = head_loss_cluster_kernel<T, V>;
-  if (const int code = allow_shared(kernel, bytes); code != cudaSuccess) return code;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(blocks), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = static_cast<unsigned>(z.rows * blocks);
-  config.blockDim = kClusterThreads;
-  config.dynamicSmemBytes = static_cast<size_t>(bytes);
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, z, a, static_cast<int>(part), blocks);
-}
-
 template <typename T, int V>
 int launch(const HeadLossSizes& z, const HeadLoss& a, cudaStream_t stream) {
   int device = 0, most = 0;
   cudaGetDevice(&device);
-  const int64_t vectors = z.classes / V, bytes = static_cast<int64_t>(sizeof(Pack<T, V>));
-  const int blocks = a.gradient ? cluster_blocks(head_loss_cluster_kernel<T, V>, vectors * bytes) : 1;
-  if (blocks > 1) return launch_cluster<T, V>(z, a, blocks, stream);
   cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  const int64_t vectors = z.classes / V, bytes = static_cast<int64_t>(sizeof(Pack<T, V>));
   const int64_t room = most - static_cast<int64_t>(kMostThreads / kWarp * sizeof(Sums));
   const int64_t kept = a.gradient ? std::min(vectors, room / bytes) : 0;
   const int64_t threads =
       std::clamp((vectors / kUnroll + kWarp - 1) / kWarp * kWarp, int64_t{kWarp}, int64_t{kMostThreads});
   const auto kernel = head_loss_kernel<T, V>;
-  if (const int code = allow_shared(kernel, kept * bytes); code != cudaSuccess) return code;
+  const auto code =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kept * bytes));
+  if (code != cudaSuccess) return code;
   kernel<<<static_cast<unsigned>(z.rows), static_cast<unsigned>(threads), static_cast<size_t>(kept * bytes), stream>>>(
       z, a, static_cast<int>(kept));
   return cudaGetLastError();
