@@ -1,3 +1,4 @@
+#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -11,8 +12,10 @@ namespace {
 class Recorded : public DeviceGraph {
  public:
   void record(const std::function<void()>& work) {
-    // The recording gets memory of its own, so what earlier work left in the cache would only be held twice.
+    // The recording gets memory of its own, so what earlier work left in caches would only be held twice: cuBLAS keeps
+    // a workspace for every stream it has seen.
     c10::cuda::device_synchronize();
+    at::cuda::clearCublasWorkspaces();
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::cuda::CUDAStreamGuard aside(c10::cuda::getStreamFromPool());  // the default stream cannot be recorded
     // Only of this thread and those it starts work on: another may allocate memory meanwhile.
