@@ -41,7 +41,8 @@ Evaluation evaluate(const Decoder& model, const data::TokenStream& stream, int64
   Evaluation result;
   double sum = 0;
   result.windows = for_windows(model, stream, windows, sequence, batch, [&](const Batch& part) {
-    const auto loss = ops::token_loss(model.hidden(part.ids), model.head().value, part.targets, {.differentiable = false});
+    const auto loss =
+        ops::token_loss(model.hidden(part.ids), model.head().value, part.targets, {.differentiable = false});
     sum += loss.sum.item<double>();
     result.tokens += part.counted;
   });
