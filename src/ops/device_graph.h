@@ -16,8 +16,8 @@ class DeviceGraph {
 };
 
 /// Runs `work` on the host once; what it queues on `device` is recorded and not done. Work that waits for the device or
-/// reads from it cannot be recorded: c10::Error or std::runtime_error, and whatever else `work` throws. LibTorch's
-/// allocator may then go on as if it recorded, so the process had better end. Without CUDA in this build: null.
+/// reads from it cannot be recorded: c10::Error or std::runtime_error, and whatever else `work` throws. The
+/// device is then as before. Without CUDA in this build: null.
 std::unique_ptr<DeviceGraph> record(at::Device device, const std::function<void()>& work);
 
 }  // namespace mhar::ops

@@ -1,3 +1,4 @@
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -19,7 +20,7 @@ class Recorded : public DeviceGraph {
     c10::cuda::CUDACachingAllocator::emptyCache();
     const c10::cuda::CUDAStreamGuard aside(c10::cuda::getStreamFromPool());  // the default stream cannot be recorded
     // Only of this thread and those it starts work on: another may allocate memory meanwhile.
-    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {
@@ -32,15 +33,22 @@ class Recorded : public DeviceGraph {
   void replay() override { graph_.replay(); }
 
  private:
-  // The stream stays in recording until it is told, and what it then says of the failed work is known already.
+  // The stream stays in recording until it is told. It may call the recording void, as where the work waited for the
+  // device; the allocators then do not learn of the end, and would go on filling the recording's pool.
   void abandon() {
     try {
       graph_.capture_end();
     } catch (const std::exception&) {
       cudaGetLastError();
+      const auto device = c10::cuda::current_device();
+      c10::cuda::CUDACachingAllocator::endAllocateToPool(device, pool_);
+      c10::cuda::CUDACachingAllocator::releasePool(device, pool_);
+      at::getHostAllocator(at::kCUDA)->end_allocate_to_pool(pool_);
+      at::getHostAllocator(at::kCUDA)->release_pool(pool_);
     }
   }
 
+  const at::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph_;
 };
 

@@ -2,8 +2,6 @@
 
 #include <spdlog/spdlog.h>
 
-#include "base/error.h"
-
 namespace mhar {
 namespace {
 
@@ -55,8 +53,10 @@ void RecordedUpdate::record(const std::vector<Batch>& batches, const Work& work)
   try {
     graph_ = ops::record(device_, [&] { work(inputs_); });
   } catch (const std::exception& fault) {
-    throw RunError({"record an update", "", "work that a CUDA graph takes", first_line(fault.what()),
-                    "go on from the last checkpoint with --cuda-graph false"});
+    wanted_ = false;
+    forget();
+    spdlog::warn("updates run without a CUDA graph: {}", first_line(fault.what()));
+    return;
   }
   spdlog::info("updates are one CUDA graph from now on");
 }

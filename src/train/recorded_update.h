@@ -21,8 +21,8 @@ class RecordedUpdate {
   /// Records on a GPU alone, where `wanted`.
   RecordedUpdate(at::Device device, bool wanted) : device_(device), wanted_(wanted && device.is_cuda()) {}
 
-  /// Runs `work` on `batches`, replayed where they have the recorded shape. Batches of another shape run eagerly, which
-  /// is logged once, as is the recording. RunError where the work cannot be recorded.
+  /// Runs `work` on `batches`, replayed where they have the recorded shape. Batches of another shape run eagerly, and
+  /// so does everything where the work could not be recorded. Each of the three is logged once.
   void run(const std::vector<Batch>& batches, const Work& work);
   /// Memory the work uses has moved: what was recorded is void.
   void forget();
