@@ -27,6 +27,7 @@ Decoder initialised(const RunConfig& config, at::Device device) {
 
 std::vector<at::Tensor> values_of(const std::vector<GradientPiece>& pieces) {
   std::vector<at::Tensor> values;
+  values.reserve(pieces.size());
   for (const auto& piece : pieces) values.push_back(piece.values);
   return values;
 }
