@@ -29,9 +29,9 @@ TEST(Options, NamesAndFieldsAreUnique) {
 }
 
 TEST(Options, WhatChangesTheNumbersIsRefusedOnResume) {
-  const std::set<std::string> free = {"data",      "accumulate", "validation-windows", "run",        "device",
-                                      "threads",   "save-every", "validate-every",     "keep-last",  "keep-every",
-                                      "log-every", "resume",     "fresh-data",         "stop-after", "read",
+  const std::set<std::string> free = {"data",       "accumulate", "validation-windows", "run",        "device",
+                                      "threads",    "save-every", "validate-every",     "keep-last",  "keep-every",
+                                      "log-every",  "resume",     "fresh-data",         "stop-after", "read",
                                       "read-chunk", "cuda-graph"};
   for (const Option& o : options()) EXPECT_EQ(o.mathematics, !free.contains(o.name)) << o.name;
 }
