@@ -5,24 +5,16 @@
 
 #include "base/error.h"
 #include "kernels/cuda_status.h"
+#include "ops/pointwise.h"
 
 namespace mhar::ops {
 namespace {
 
-kernels::Element element_of(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return kernels::Element::f32;
-    case at::kBFloat16:
-      return kernels::Element::bf16;
-    case at::kHalf:
-      return kernels::Element::f16;
-    case at::kDouble:
-      return kernels::Element::f64;
-    default:
-      throw std::invalid_argument(
-          describe({"depth reads", "sources", "fp32, bf16, fp16 or fp64", c10::toString(type), "convert them"}));
-  }
+kernels::Element source_element(at::ScalarType type) {
+  const kernels::Element element = element_of(type);
+  if (element != kernels::Element::f64 || type == at::kDouble) return element;
+  throw std::invalid_argument(
+      describe({"depth reads", "sources", "fp32, bf16, fp16 or fp64", c10::toString(type), "convert them"}));
 }
 
 void run_on_threads(void*, int64_t items, void (*body)(void*, int64_t, int64_t), void* context) {
@@ -37,7 +29,7 @@ std::string DepthEngine::name() const {
 }
 
 kernels::DepthSizes depth_sizes(const DepthReads& reads, int64_t tokens, at::ScalarType type) {
-  return {tokens, reads.width, reads.heads, element_of(type), reads.eps};
+  return {tokens, reads.width, reads.heads, source_element(type), reads.eps};
 }
 
 DepthEngine depth_engine(const DepthReads& reads, int64_t tokens, at::ScalarType type, at::Device device) {

@@ -29,7 +29,7 @@ class DepthHistory {
   void open(const std::vector<at::Tensor>& queries, const std::vector<at::Tensor>& gains,
             const std::vector<at::Tensor>& norms);
 
-  /// Where source `index` belongs, [P, D]: an operation that writes there spares step() a copy (linear_into). The
+  /// Where source `index` belongs, [P, D]: an operation that writes there spares step() a copy (ops/linear.h). The
   /// tensor is its own, not a view of others: writing one slot does not disturb what was saved of another.
   at::Tensor slot(int64_t index) const;
 

@@ -4,7 +4,7 @@
 
 #include "ops/depth_history.h"
 #include "ops/helpers.h"
-#include "ops/linear_into.h"
+#include "ops/linear.h"
 
 namespace mhar::ops {
 namespace {
@@ -36,7 +36,7 @@ struct Model {
     Tensor source = embedding, read;
     for (int64_t r = 0; r < reads.sites; ++r) {
       read = history.step(source);
-      if (r + 1 < reads.sites) source = linear_into(read, weights[r], history.slot(r + 1));
+      if (r + 1 < reads.sites) source = linear(read, {{weights[r], {}}}, history.slot(r + 1));
     }
     std::vector<Tensor> leaves{embedding};
     for (const auto* part : {&queries, &gains, &norms}) leaves.insert(leaves.end(), part->begin(), part->end());

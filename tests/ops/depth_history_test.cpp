@@ -5,7 +5,7 @@
 
 #include "ops/depth_read.h"
 #include "ops/helpers.h"
-#include "ops/linear_into.h"
+#include "ops/linear.h"
 #include "ops/rms_norm.h"
 
 namespace mhar::ops {
@@ -59,7 +59,7 @@ std::vector<Tensor> chunked(const Toy& toy, const Parameters& p, bool in_place =
     reads.push_back(history.step(source));
     if (r + 1 == toy.sites) break;
     const Tensor inner = reads.back().tanh();
-    source = in_place ? linear_into(inner, p.weights[r], history.slot(r + 1)) : at::linear(inner, p.weights[r]);
+    source = in_place ? linear(inner, {{p.weights[r], {}}}, history.slot(r + 1)) : at::linear(inner, p.weights[r]);
   }
   return reads;
 }
@@ -344,7 +344,7 @@ TEST(DepthHistoryGuards, SavedSourceIsMissed) {
   Tensor source = p.embedding, read, tap;
   for (int64_t r = 0; r < toy.sites; ++r) {
     read = history.step(source);
-    if (r + 1 < toy.sites) source = linear_into(read.tanh(), p.weights[r], history.slot(r + 1));
+    if (r + 1 < toy.sites) source = linear(read.tanh(), {{p.weights[r], {}}}, history.slot(r + 1));
     if (r + 1 == 7) tap = (factor * source.detach()).sum();
   }
   read.sum().backward();

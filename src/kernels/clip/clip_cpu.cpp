@@ -1,7 +1,7 @@
 #include "kernels/bfloat16.h"
 #include "kernels/clip/clip.h"
 #include "kernels/clip/ranges.h"
-#include "kernels/depth_read/depth_read.h"
+#include "kernels/in_parallel.h"
 
 namespace mhar::kernels {
 namespace {
@@ -46,17 +46,7 @@ int64_t clip_ranges(int64_t count) { return ClipRanges(count).ranges; }
 
 int clip_squares_cpu(const ClipPiece& a, void* queue) {
   const int64_t ranges = ClipRanges(a.count).ranges;
-  if (queue && ranges > 1) {
-    auto* pool = static_cast<ParallelFor*>(queue);
-    pool->run(
-        pool->self, ranges,
-        [](void* context, int64_t begin, int64_t end) {
-          sum_ranges(*static_cast<const ClipPiece*>(context), begin, end);
-        },
-        const_cast<ClipPiece*>(&a));
-  } else {
-    sum_ranges(a, 0, ranges);
-  }
+  in_parallel(ranges > 1 ? queue : nullptr, ranges, [&](int64_t first, int64_t last) { sum_ranges(a, first, last); });
   return 0;
 }
 

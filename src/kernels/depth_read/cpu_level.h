@@ -3,6 +3,7 @@
 #include "kernels/depth_read/cpu_far.h"
 #include "kernels/depth_read/cpu_gradients.h"
 #include "kernels/depth_read/cpu_passes.h"
+#include "kernels/in_parallel.h"
 
 namespace mhar::kernels {
 namespace {
@@ -21,16 +22,6 @@ template <typename Run>
   }
 }
 
-template <typename Body>
-void parallel(void* queue, int64_t items, const Body& body) {
-  if (!queue) return body(0, items);
-  auto* pool = static_cast<ParallelFor*>(queue);
-  pool->run(
-      pool->self, items,
-      [](void* context, int64_t begin, int64_t end) { (*static_cast<const Body*>(context))(begin, end); },
-      const_cast<Body*>(&body));
-}
-
 /// For far passes. Half precision and fp64 are rare on a CPU: their full number of columns serves every number, which
 /// saves a quarter of the time to compile.
 template <typename T, typename Run>
@@ -45,7 +36,7 @@ void with_far_columns(int64_t columns, const Run& run) {
 void far_forward_pass(const DepthSizes& z, const FarForward& f, void* queue) {
   with_type(z.type, [&](auto type) {
     with_far_columns<decltype(type)>(f.sites, [&](auto columns) {
-      parallel(queue, z.tokens, [&](int64_t begin, int64_t end) {
+      in_parallel(queue, z.tokens, [&](int64_t begin, int64_t end) {
         far_forward_rows<decltype(type), decltype(columns)::value>(z, f, begin, end);
       });
     });
@@ -54,21 +45,22 @@ void far_forward_pass(const DepthSizes& z, const FarForward& f, void* queue) {
 
 void near_forward_pass(const DepthSizes& z, const NearForward& n, void* queue) {
   with_type(z.type, [&](auto type) {
-    parallel(queue, z.tokens, [&](int64_t begin, int64_t end) { near_forward_rows<decltype(type)>(z, n, begin, end); });
+    in_parallel(queue, z.tokens,
+                [&](int64_t begin, int64_t end) { near_forward_rows<decltype(type)>(z, n, begin, end); });
   });
 }
 
 void near_backward_pass(const DepthSizes& z, const BackwardChunk& chunk, const NearBackward& n, void* queue) {
   with_type(z.type, [&](auto type) {
-    parallel(queue, CpuScratch(z, chunk).ranges(),
-             [&](int64_t begin, int64_t end) { near_backward_ranges<decltype(type)>(z, chunk, n, begin, end); });
+    in_parallel(queue, CpuScratch(z, chunk).ranges(),
+                [&](int64_t begin, int64_t end) { near_backward_ranges<decltype(type)>(z, chunk, n, begin, end); });
   });
 }
 
 void far_backward_pass(const DepthSizes& z, const BackwardChunk& chunk, const FarBackward& f, void* queue) {
   with_type(z.type, [&](auto type) {
     with_far_columns<decltype(type)>(f.count, [&](auto columns) {
-      parallel(queue, z.tokens, [&](int64_t begin, int64_t end) {
+      in_parallel(queue, z.tokens, [&](int64_t begin, int64_t end) {
         far_backward_rows<decltype(type), decltype(columns)::value>(z, chunk, f, begin, end);
       });
     });
@@ -81,14 +73,14 @@ void chunk_gradients_pass(const DepthSizes& z, const BackwardChunk& chunk, const
     using A = Statistic<T>;
     constexpr int64_t kBlock = 2 * kLanes<A>;
     const int64_t K = z.channels(), blocks = (K + kBlock - 1) / kBlock;
-    parallel(queue, z.heads * blocks, [&](int64_t begin, int64_t end) {
+    in_parallel(queue, z.heads * blocks, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
         const int64_t h = item / blocks, first = item % blocks * kBlock;
         const int64_t last = first + kBlock < K ? first + kBlock : K;
         key_gradient_channels<T>(z, chunk, c, h, h * K + first, h * K + last);
       }
     });
-    parallel(queue, c.normed, [&](int64_t begin, int64_t end) {
+    in_parallel(queue, c.normed, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) sum_norm_gradients<A>(z, chunk, c, row);
     });
   });

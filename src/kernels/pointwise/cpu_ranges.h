@@ -2,6 +2,7 @@
 // How the pointwise passes run on threads and sum over rows. For the units of one level of instructions: all in an
 // unnamed namespace, like the vectors it uses.
 #include "kernels/depth_read/cpu_rows.h"
+#include "kernels/in_parallel.h"
 #include "kernels/pointwise/passes.h"
 
 namespace mhar::kernels {
@@ -11,17 +12,6 @@ template <typename Run>
 [[gnu::always_inline]] inline void with_element(Element type, const Run& run) {
   if (type == Element::f32) return run(float());
   return run(Bfloat16());
-}
-
-template <typename Body>
-void in_parallel(void* queue, int64_t items, const Body& body) {
-  if (items <= 0) return;
-  if (!queue) return body(0, items);
-  auto* pool = static_cast<ParallelFor*>(queue);
-  pool->run(
-      pool->self, items,
-      [](void* context, int64_t begin, int64_t end) { (*static_cast<const Body*>(context))(begin, end); },
-      const_cast<Body*>(&body));
 }
 
 /// Calls body(partial, begin, end) for ranges of the rows, with `columns` zeroed sums for each, and then
